@@ -23,6 +23,7 @@ from bot.adapter.adapter import (
     TypingIndicator,
     group_accounts,
     select_accounts,
+    share_accounts,
 )
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
@@ -84,6 +85,7 @@ from bot.inbound.agent_handle import (
     MembershipReporter,
     Publishing,
     ReloadResult,
+    RoomCast,
 )
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
@@ -143,7 +145,7 @@ if TYPE_CHECKING:
         read_bounded,
         write_body,
     )
-    from bot.commands.cast import SHARED_COMMANDS, Cast
+    from bot.commands.cast import OF_ANOTHER, SHARED_COMMANDS, Cast
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
@@ -165,7 +167,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
-from bot.operate.rooms import RoomInstructionsBody
+from bot.operate.rooms import CastBody, RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
@@ -177,6 +179,7 @@ __all__ = [
     "DROPPED_CAUSE",
     "NOTICE_KEY",
     "NOT_SENT_ERRORS",
+    "OF_ANOTHER",
     "REFERRAL_KEY",
     "REFERRAL_NOTE",
     "REPORT_DAYS",
@@ -204,6 +207,7 @@ __all__ = [
     "BoundedSet",
     "CareReport",
     "Cast",
+    "CastBody",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -295,6 +299,7 @@ __all__ = [
     "ReplayBody",
     "ResponseTarget",
     "Result",
+    "RoomCast",
     "RoomInstructionsBody",
     "RoomRule",
     "RoomRules",
@@ -368,6 +373,7 @@ __all__ = [
     "referral_turn_id",
     "resolve_instructions",
     "select_accounts",
+    "share_accounts",
     "sniff_media_type",
     "store_text",
     "token_cookie",
@@ -384,6 +390,7 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
     "disconnect_cause": "bot.adapter.http_client",
+    "OF_ANOTHER": "bot.commands.cast",
     "SHARED_COMMANDS": "bot.commands.cast",
     "Cast": "bot.commands.cast",
     "find_network": "bot.adapter.http_client",

@@ -13,6 +13,7 @@ spec = AdapterSpec(
     libraries=("discord",),
     check=LazyImport("adapters.discord.checks:check"),
     emulator=LazyImport("adapters.discord.emulator:start_emulator"),
+    faces_setting="DISCORD_FACES",
     setup_steps=(
         "Open https://discord.com/developers/applications, press New Application, name it, press Create.",
         "Choose Bot on the left; under Privileged Gateway Intents switch on Message Content Intent; Save Changes.",

@@ -24,7 +24,7 @@ import aiohttp
 import discord
 from discord.http import HTTPClient, Ratelimit, Route
 
-from adapters.discord.commands import CommandHandler, build_registration, locate_command
+from adapters.discord.commands import CommandHandler, build_registration, locate
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
 from adapters.discord.errors import (
     ALREADY_ACKNOWLEDGED,
@@ -78,7 +78,7 @@ from bot.platform import (
     find_network,
     group_accounts,
     read_bounded,
-    select_accounts,
+    share_accounts,
 )
 from bot.store import StoreUnavailable
 
@@ -413,7 +413,7 @@ class DiscordAccount:
         self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
         self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
         self._outside = OutsideQuestions(handle, self.send_request, clock, limits.sleep, lambda: self.application_id)
-        self._cast = Cast(PLATFORM, handles, locate_command, clock) if len(handles) > 1 else None
+        self._cast = Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
         self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
         self.faces = [self._build_face(handle) for handle in handles]
         self.mapper = self.faces[0].mapper
@@ -680,7 +680,7 @@ class DiscordAccount:
     async def _register_commands(self) -> None:
         """Register the commands; try again while Discord cannot be reached or its answer may change."""
         menu = menu_name(self.handle.character.name) if self.settings.discord_user_install else ""
-        account_commands = [entry.spec for entry in self._cast.commands()] if self._cast is not None else []
+        account_commands = self._cast.specs if self._cast is not None else ()
         commands = build_registration([*self.handle.commands, *account_commands], menu)
         backoff, is_logged = Backoff(5.0, 600.0), False
         for failures in count(1):
@@ -889,9 +889,13 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
 
     Raises ConfigError if none has, or if two characters share a token without DISCORD_FACES.
     """
-    groups = group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
+    groups = share_accounts(
+        handles,
+        PLATFORM,
+        (TOKEN,),
+        lambda handle: handle.settings.require(TOKEN),
+        lambda handle: read_settings(handle.settings).discord_faces is not None,
+    )
     if not groups:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
-    single = [handle for handle in handles if not read_settings(handle.settings).discord_faces]
-    select_accounts(single, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
-    return DiscordAdapter([handle for group in groups.values() for handle in group])
+    return DiscordAdapter([handle for group in groups for handle in group])

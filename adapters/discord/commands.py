@@ -267,10 +267,10 @@ def _arguments_of(data: Mapping[str, Any]) -> dict[str, Any]:
     return {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
 
 
-async def locate_command(handle: AgentHandle, invocation: CommandInvocation) -> tuple[World, Room]:
-    """Return the world and the room of a command as another character of the account knows them."""
-    mapper, room = EntityMapper(handle.agent_id), invocation.room
-    world = replace(invocation.world, id=mapper.world_id(int(invocation.world.external_id)))
+async def locate(handle: AgentHandle, world: World, room: Room) -> tuple[World, Room]:
+    """Return a world and a room as another character of the account knows them."""
+    mapper = EntityMapper(handle.agent_id)
+    world = replace(world, id=mapper.world_id(int(world.external_id)))
     stored = await handle.conversations.room(mapper.room_id(room.external_id))
     own = replace(room, id=mapper.room_id(room.external_id), world_id=world.id, account=mapper.account, parent_id=None)
     return world, stored or own

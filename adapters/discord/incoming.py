@@ -15,6 +15,7 @@ import discord
 from adapters.discord.config import PLATFORM, DiscordSettings
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
 from bot.platform import (
+    OF_ANOTHER,
     AgentHandle,
     Cast,
     InboundMessage,
@@ -83,9 +84,8 @@ class EntityMapper:
         face = self.face_of(message)
         if face is None:
             return self.to_entity(message.author, is_webhook=message.webhook_id is not None)
-        own_id = str(face.agent_id)
-        entity_id = self.agent_id if own_id == self.account else derived_id(PLATFORM, "face", own_id)
-        return Entity(entity_id, PLATFORM, own_id, (face.character.name,), is_bot=True)
+        assert self.cast is not None, "only a cast has faces"
+        return self.cast.entity_of(face, self.agent_id)
 
     def world_id(self, guild_id: int | str) -> UUID:
         """Return the id of a guild's world; a direct channel is a world of its own."""
@@ -249,7 +249,7 @@ def address_members(
     if mapper.cast is None:
         return mention
     if mapper.face_of(message) is not None:
-        return replace(mention, denied_by="cast (another of its characters wrote it)")
+        return replace(mention, denied_by=OF_ANOTHER)
     me = next(handle for handle in members if handle.agent_id == mapper.agent_id)
     referenced = message.reference.resolved if message.reference is not None else None
     replied = mapper.face_of(referenced) if isinstance(referenced, discord.Message) else None

@@ -12,6 +12,7 @@ spec = AdapterSpec(
     libraries=("telegram", "markdown_it"),
     check=LazyImport("adapters.telegram.adapter:check_account"),
     emulator=LazyImport("adapters.telegram.emulator:start_emulator"),
+    faces_setting="TELEGRAM_FACES",
     setup_steps=(
         "In Telegram open https://t.me/BotFather and press Start.",
         "Send /newbot, then a name, then a username that ends in bot.",

@@ -1,4 +1,4 @@
-"""The Telegram adapter: one bot per character of the process.
+"""The Telegram adapter: one bot per character of the process, or one that several share.
 
 The checks of `bot doctor`: token, privacy mode, competing webhooks.
 """
@@ -29,7 +29,7 @@ from bot.platform import (
     ReactionSet,
     TimeSource,
     Undeliverable,
-    select_accounts,
+    share_accounts,
 )
 from bot.store import CheckReport
 
@@ -50,15 +50,19 @@ class TelegramAdapter(Adapter):
     ) -> None:
         limits, time_source = limits or Limits(), time_source or TimeSource()
         self._limits = limits
-        self._settings = [read_settings(handle.settings) for handle in handles]
+        groups: dict[str, list[AgentHandle]] = {}
+        for handle in handles:
+            groups.setdefault(read_settings(handle.settings).account, []).append(handle)
+        self._settings = [read_settings(handle.settings) for handle, *_ in groups.values()]
         # the operator's own server, such as the emulator
         self.is_trusted_audience = not any(
             account_settings.is_default("telegram_api_base_url") for account_settings in self._settings
         )
-        self._accounts = {
-            settings.account: TelegramAccount(handle, settings, limits, time_source)
-            for handle, settings in zip(handles, self._settings, strict=True)
-        }
+        self._bots = [
+            TelegramAccount(group, settings, limits, time_source)
+            for group, settings in zip(groups.values(), self._settings, strict=True)
+        ]
+        self._accounts = {account: bot for bot in self._bots for account in bot.accounts}
         self._server: WebhookServer | None = None
 
     @property
@@ -72,24 +76,24 @@ class TelegramAdapter(Adapter):
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
             self._server = WebhookServer(self._find_webhook, webhook_settings, prefix, self._limits.webhook_port)
             await self._server.start()
-        for account in self._accounts.values():
-            account.is_receiving = self.is_receiving
-            await account.open()
+        for bot in self._bots:
+            bot.is_receiving = self.is_receiving
+            await bot.open()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             await self._server.stop()
-        await asyncio.gather(*(account.close() for account in self._accounts.values()))
+        await asyncio.gather(*(bot.close() for bot in self._bots))
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
         """The connection status of each bot."""
-        return [account.status for account in self._accounts.values()]
+        return [bot.status for bot in self._bots]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""
-        return split_reply(content)
+        return split_reply(content, max((bot.reserved for bot in self._bots), default=0))
 
     def render_notice(self, text: str) -> str:
         """Return the line in italics."""
@@ -104,12 +108,11 @@ class TelegramAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part of a reply and return its message id."""
-        account = self._account_of(delivery)
-        return self._note_topic(delivery, account, await account.message_sender.deliver(delivery))
+        return await self._account_of(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it if its new content is empty."""
-        return await self._account_of(delivery).message_sender.edit(delivery)
+        return await self._account_of(delivery).edit(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet | None:
         """Return the reactions that a bot can set in a chat."""
@@ -142,8 +145,7 @@ class TelegramAdapter(Adapter):
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""
-        account = self._account_of(delivery)
-        return self._note_topic(delivery, account, await account.message_sender.reconcile(delivery))
+        return await self._account_of(delivery).reconcile(delivery)
 
     async def download(self, url: str) -> bytes | None:
         """Return a file that a user sent to one of the bots; None for URLs of other platforms."""
@@ -176,23 +178,25 @@ class TelegramAdapter(Adapter):
             raise Undeliverable(f"bot {delivery.account} is not connected: its token is not configured in this process")
         return account
 
-    def _note_topic(self, delivery: Delivery, account: TelegramAccount, message_id: str) -> str:
-        target = ChatTarget.parse(delivery.target)
-        account.note_topic(target.chat_id, message_id, target.topic_id)
-        return message_id
-
 
 def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
-    """Create the adapter for all characters with a token. Raises ConfigError if two have the same."""
-    accounts = select_accounts(
-        handles, PLATFORM, ("TELEGRAM_BOT_TOKEN",), lambda handle: read_settings(handle.settings).account
+    """Create the adapter for all characters with a token.
+
+    Raises ConfigError if two have the same without TELEGRAM_FACES.
+    """
+    groups = share_accounts(
+        handles,
+        PLATFORM,
+        ("TELEGRAM_BOT_TOKEN",),
+        lambda handle: read_settings(handle.settings).account,
+        lambda handle: read_settings(handle.settings).telegram_faces is not None,
     )
-    if not accounts:
+    if not groups:
         raise ConfigError("no character has a TELEGRAM_BOT_TOKEN: get one from BotFather")
-    webhook_addresses = {_webhook_address(handle) for handle in accounts.values()} - {None}
+    webhook_addresses = {_webhook_address(handle) for handle, *_ in groups} - {None}
     if len(webhook_addresses) > 1:
         raise ConfigError("the TELEGRAM_WEBHOOK_… settings of two characters differ: set them in the environment")
-    return TelegramAdapter([*accounts.values()])
+    return TelegramAdapter([handle for group in groups for handle in group])
 
 
 def _webhook_address(handle: AgentHandle) -> tuple[str, int, str] | None:

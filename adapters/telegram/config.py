@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
+from uuid import UUID
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -18,6 +19,16 @@ OFFICIAL_API_URL = "https://api.telegram.org"
 def account_id_of(token: SecretStr) -> str:
     """Return the bot's id: the part of its token before the colon, which is not secret."""
     return token.get_secret_value().partition(":")[0]
+
+
+def account_of_face(bot_id: str, agent_id: UUID, *, is_first: bool) -> str:
+    """Return the account of a character that shares a bot: that of the first is the bot's id."""
+    return bot_id if is_first else f"{bot_id}.{agent_id}"
+
+
+def bot_id_of(account: str) -> str:
+    """Return the bot's id, which an account begins with."""
+    return account.partition(".")[0]
 
 
 def _check_token(value: SecretStr) -> SecretStr:
@@ -55,6 +66,7 @@ class TelegramSettings(SettingsModel):
             "TELEGRAM_BOT_TOKEN",
             "TELEGRAM_ALLOWED_CHATS",
             "TELEGRAM_ANSWER_CHANNEL_POSTS",
+            "TELEGRAM_FACES",
             "TELEGRAM_GUEST",
             "TELEGRAM_INLINE",
             "TELEGRAM_UNCLEAR",
@@ -63,7 +75,7 @@ class TelegramSettings(SettingsModel):
     )
 
     telegram_bot_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
-        None, description="The bot's token from BotFather; each character needs its own."
+        None, description="The bot's token from BotFather; each character needs its own, but with TELEGRAM_FACES."
     )
     telegram_api_base_url: BaseUrl = Field(
         OFFICIAL_API_URL, description="Base URL of the Bot API: Telegram's, your own Bot API server or an emulator."
@@ -78,6 +90,11 @@ class TelegramSettings(SettingsModel):
         False,
         description="Answer the posts of channels, and their copies in the groups that are linked to them; else "
         "they are stored and ignored.",
+    )
+    telegram_faces: Literal["name"] | None = Field(
+        None,
+        description="name: characters with the same token share the bot, and what each says begins with its name where "
+        "several speak.",
     )
     telegram_guest: bool = Field(
         False,

@@ -32,8 +32,11 @@ from telegram import (
 )
 
 from adapters.telegram.client import MAX_UPDATE_DEPTH, field_names, find_mentions
+from adapters.telegram.config import bot_id_of
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
 from bot.platform import (
+    AgentHandle,
+    Cast,
     ChoiceSelection,
     CommandInvocation,
     InboundMessage,
@@ -53,7 +56,10 @@ Roles = Mapping[int, Role]
 
 @dataclass(frozen=True, slots=True)
 class BotIdentity:
-    """The bot's account on Telegram and the agent that it represents."""
+    """The bot's account on Telegram and the agent that it represents.
+
+    Where several agents share the bot, the account of all but the first has the agent's id after the bot's.
+    """
 
     agent_id: UUID
     account: str
@@ -62,7 +68,12 @@ class BotIdentity:
     @property
     def id(self) -> int:
         """The bot's user id."""
-        return int(self.account)
+        return int(self.bot_id)
+
+    @property
+    def bot_id(self) -> str:
+        """The bot's user id as text."""
+        return bot_id_of(self.account)
 
 
 INLINE_QUERY = "inline"  # in place of the id of a query of a guest, which is a number
@@ -155,7 +166,7 @@ def build_location(
     world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
     name = chat.title or name_of(chat) or chat.username or ""
     world = World(
-        derived_id(PLATFORM, identity.account, "world", world_name),
+        derive_world_id(identity.account, world_name),
         PLATFORM,
         world_name,
         name,
@@ -182,6 +193,11 @@ def _channel_type_of(target: ChatTarget, chat: Chat) -> ChannelType:
     if target.direct_topic_id is not None:
         return ChannelType.DM
     return ChannelType.THREAD if target.thread_id is not None else CHANNEL_TYPES.get(chat.type, ChannelType.GROUP)
+
+
+def derive_world_id(account: str, name: str) -> UUID:
+    """Return the id of the world with this external id, as seen by one bot."""
+    return derived_id(PLATFORM, account, "world", name)
 
 
 def derive_room_id(account: str, target: ChatTarget) -> UUID:
@@ -270,7 +286,7 @@ def mentions_others(message: Message, identity: BotIdentity) -> bool:
     return any(not _names_bot(entity, text, identity) for entity, text in entities)
 
 
-def find_replied_author(message: Message, identity: BotIdentity) -> UUID | None:
+def find_replied_author(message: Message, context: "IncomingContext") -> UUID | None:
     """Return the author of the message that it replies to.
 
     What only stands in a topic or below a channel's post is no reply.
@@ -280,8 +296,15 @@ def find_replied_author(message: Message, identity: BotIdentity) -> UUID | None:
         return None
     if thread_id_of(message) is not None and replied.message_id == message.message_thread_id:
         return None
-    author, _ = author_of(replied, identity)
-    return author.id
+    return replied_author_of(replied, context).id
+
+
+def replied_author_of(replied: Message, context: "IncomingContext") -> Entity:
+    """Return the author of a message to which another replies: of one of the bot, the character that wrote it."""
+    author, _ = author_of(replied, context.identity)
+    if context.addressing is None or author.id != context.identity.agent_id:
+        return author
+    return context.addressing.cast.entity_of(context.addressing.author_or_first, context.identity.agent_id)
 
 
 def build_metadata(message: Message) -> dict[str, object]:
@@ -351,6 +374,39 @@ ENVELOPE_FIELDS = field_names(
 
 
 @dataclass(frozen=True, slots=True)
+class Addressing:
+    """Which of the characters that share the bot speak in a room, and which wrote the message that is answered.
+
+    That is the one to which a message replies, or whose button is pressed; `author` is None for one of anyone else.
+    """
+
+    cast: Cast
+    members: Sequence[AgentHandle]
+    author: AgentHandle | None = None
+
+    @property
+    def author_or_first(self) -> AgentHandle:
+        """The author, or the first character of the bot."""
+        return self.author or self.cast.first
+
+    def apply(self, message: Message, mention: MentionContext, context: "IncomingContext") -> MentionContext:
+        """Return how a message addresses the agent of a context, where `mention` says how it addresses the bot."""
+        me = next((handle for handle in self.members if handle.agent_id == context.identity.agent_id), None)
+        if me is None:
+            return mention
+        text = message.text or message.caption or ""
+        is_reply = mention.replies_to is not None and self.author is not None
+        return self.cast.address(
+            self.members,
+            me,
+            re.sub(rf"@{re.escape(context.identity.username)}\b", "", text, flags=re.IGNORECASE).strip(),
+            mention,
+            replied=self.author.agent_id if is_reply and self.author is not None else None,
+            is_direct=message.chat.type == Chat.PRIVATE or message.direct_messages_topic is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class IncomingContext:
     """What parsing needs besides the update: own identity, rules, allowed chats, administrators.
 
@@ -363,6 +419,13 @@ class IncomingContext:
     roles: Roles | None = None
     former_chat_ids: dict[int, int] = field(default_factory=dict)
     answers_channel_posts: bool = False
+    addressing: Addressing | None = None  # of one message, where several characters share the bot
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether others speak in the room, and not this agent."""
+        members = self.addressing.members if self.addressing is not None else ()
+        return bool(members) and all(handle.agent_id != self.identity.agent_id for handle in members)
 
     def find_message_denial(self, location: ChatLocation, message: Message, mention: MentionContext) -> str:
         """Return the rule that forbids an answer to a message; blank if none does."""
@@ -424,7 +487,7 @@ def parse_message(
     """Convert a message or its edited version; `location` is that of `locate_message`, if it is known already."""
     identity, location = context.identity, location or locate_message(message, context)
     author, _ = author_of(message, identity)
-    text, attachments = text_of(message), tuple(attachments_of(message, identity.account))
+    text, attachments = text_of(message), tuple(attachments_of(message, identity.bot_id))
     content = Content(
         text=text or ("" if attachments else f"[{content_kind_of(message)}]"),
         source=PLATFORM,
@@ -433,7 +496,7 @@ def parse_message(
         mention=_build_mention(
             message, context, location, is_service=not (text or attachments or _is_of_new_kind(message))
         ),
-        quotation=build_quotation(message, identity),
+        quotation=build_quotation(message, context),
         metadata=_forward_metadata(message, identity),
     )
     return InboundMessage.build(
@@ -527,7 +590,7 @@ def _build_mention(
     message: Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
 ) -> MentionContext:
     command = find_command(message)
-    replied_author = find_replied_author(message, context.identity)
+    replied_author = find_replied_author(message, context)
     mention = MentionContext(
         is_mention=bool(message.guest_query_id) or is_mention(message, context.identity),
         is_reply=replied_author == context.identity.agent_id,
@@ -535,7 +598,9 @@ def _build_mention(
         replies_to=replied_author,
         mentions_others=mentions_others(message, context.identity),
     )
-    denial = context.find_message_denial(location, message, mention)
+    if context.addressing is not None:
+        mention = context.addressing.apply(message, mention, context)
+    denial = mention.denied_by or context.find_message_denial(location, message, mention)
     if not denial and command is not None and not context.is_addressed(command):
         denial = "a command for another bot"
     if not denial and is_service:
@@ -576,20 +641,26 @@ def _forward_metadata(message: Message, identity: BotIdentity) -> dict[str, str]
     return build_forward_metadata(origin.date, author_id=author_id) if origin is not None and author_id else {}
 
 
-def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None:
+def build_quotation(message: Message, context: IncomingContext) -> Quotation | None:
     """Return text and files of the replied message: the conversation in the prompt may not reach back to it.
 
     In privacy mode a message of another user was not even received. Of a message in another chat Telegram tells no
     more than the files and the part that its reply quotes.
     """
-    replied, external = message.reply_to_message, message.external_reply
+    identity, replied, external = context.identity, message.reply_to_message, message.external_reply
     excerpt = message.quote.text if message.quote is not None else ""
     if replied is not None:
         if replied.forum_topic_created is not None or replied.message_id == thread_id_of(message):  # it begins a topic
             return None
-        author, _ = author_of(replied, identity)
-        attachments = tuple(attachments_of(replied, identity.account))
-        text = excerpt or text_of(replied) or ("" if attachments else f"[{content_kind_of(replied)}]")
+        author = replied_author_of(replied, context)
+        attachments = tuple(attachments_of(replied, identity.bot_id))
+        is_of_bot = replied.from_user is not None and replied.from_user.id == identity.id
+        own_name = f"{author.name}: " if context.addressing is not None and is_of_bot else ""
+        text = (
+            excerpt
+            or text_of(replied).removeprefix(own_name)
+            or ("" if attachments else f"[{content_kind_of(replied)}]")
+        )
         name, author_id = author.name or UNKNOWN_USER, author.id
         if replied.forward_origin and (original_id := forwarded_author(replied.forward_origin, identity)):
             name, author_id = original_author(replied.forward_origin), original_id
@@ -600,7 +671,7 @@ def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None
             "\n".join(filter(None, [excerpt, " ".join(_describe_content(external))])) or "[a message in another chat]",
             original_author(external.origin),
             build_entity(user, identity).id if user is not None else None,
-            attachments=tuple(attachments_of(external, identity.account)),
+            attachments=tuple(attachments_of(external, identity.bot_id)),
         )
     if message.reply_to_story is not None:
         chat = message.reply_to_story.chat

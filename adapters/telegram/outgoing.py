@@ -582,19 +582,19 @@ class OutgoingText:
     entities: tuple[MessageEntity, ...] = ()
 
 
-def split_reply(content: Content) -> list[Content]:
+def split_reply(content: Content, reserved: int = 0) -> list[Content]:
     """Split a reply into texts of at most 4,096 units, then files; a single file carries the text.
 
-    The last part carries the choices.
+    The last part carries the choices. Each has room for `reserved` more units.
     """
     files = [item for item in content.attachments if item.kind is not MediaKind.LINK]
     links = [item.url for item in content.attachments if item.kind is MediaKind.LINK and item.url]
     text = "\n".join(filter(None, [content.text, *links]))
     full_text = parse_markdown(text)
-    if len(files) == 1 and utf16_length(full_text.text) <= MAX_CAPTION_LENGTH:
+    if len(files) == 1 and utf16_length(full_text.text) <= MAX_CAPTION_LENGTH - reserved:
         result = [_build_part(content, full_text, text, files)]
     else:
-        chunks = list(split_text(full_text, MAX_TEXT_LENGTH))
+        chunks = list(split_text(full_text, MAX_TEXT_LENGTH - reserved))
         result = [_build_part(content, item, text if len(chunks) == 1 else "") for item in chunks]
         result += [_build_part(content, FormattedText(""), "", [file]) for file in files]
     if result and content.choices:
@@ -609,12 +609,23 @@ def is_part(content: Content) -> bool:
 
 def with_duplicate_notice(part: Content) -> Content:
     """Return a part with the notice that it may be a duplicate."""
-    added = len(DUPLICATE_NOTICE)
-    spans = [[kind, int(start) + added, int(end) + added, detail] for kind, start, end, detail in _spans_of(part)]
-    metadata: dict[str, Any] = {**part.metadata, SPANS_KEY: spans}
+    return _with_prefix(part, DUPLICATE_NOTICE, DUPLICATE_NOTICE)
+
+
+def with_name(part: Content, name: str) -> Content:
+    """Return a part with a character's name in bold before its text."""
+    end = ": " if part.text else ""
+    return _with_prefix(part, f"{name}{end}", f"**{name}{end.strip()}**{end[1:]}", [[BOLD, 0, len(name + end[:1]), ""]])
+
+
+def _with_prefix(part: Content, prefix: str, source: str, spans: Sequence[Sequence[Any]] = ()) -> Content:
+    """Return a part with a text before it, which has these spans and is `source` as Markdown."""
+    added = len(prefix)
+    moved = [[kind, int(start) + added, int(end) + added, detail] for kind, start, end, detail in _spans_of(part)]
+    metadata: dict[str, Any] = {**part.metadata, SPANS_KEY: [*spans, *moved]}
     if SOURCE_KEY in metadata:
-        metadata[SOURCE_KEY] = f"{DUPLICATE_NOTICE}{metadata[SOURCE_KEY]}"
-    return replace(part, text=DUPLICATE_NOTICE + part.text, metadata=metadata)
+        metadata[SOURCE_KEY] = f"{source}{metadata[SOURCE_KEY]}"
+    return replace(part, text=prefix + part.text, metadata=metadata)
 
 
 def build_text(content: Content) -> OutgoingText:

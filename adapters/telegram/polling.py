@@ -53,19 +53,22 @@ CALL_RECORD_INTERVAL = timedelta(minutes=10)
 
 
 class UpdatePoller:
-    """Polls the updates of one bot and retries after errors until the inbox closes."""
+    """Polls the updates of one bot and retries after errors until the inbox closes.
+
+    Each of its characters stores the position; it is continued at the earliest of these.
+    """
 
     def __init__(
         self,
         client: BotClient,
-        handle: AgentHandle,
+        handles: Sequence[AgentHandle],
         receiver: UpdateReceiver,
         limits: Limits,
         time_source: TimeSource,
         status: ConnectionStatus,
     ) -> None:
         self._status = status
-        self._client, self._handle, self._receiver = client, handle, receiver
+        self._client, self._handles, self._receiver = client, handles, receiver
         self._limits, self._time = limits, time_source
         self._offset: int | None = None
         self._advanced_at: datetime | None = None  # when the last update was stored
@@ -167,11 +170,12 @@ class UpdatePoller:
 
     async def _restore_position(self) -> None:
         """Load the stored offset, and warn if the bot was off for longer than Telegram stores updates."""
-        offset, _, timestamp = (await self._read_cursor(OFFSET_CURSOR)).partition(" ")
-        if offset.lstrip("-").isdecimal():
-            self._offset = int(offset)
+        positions = [cursor.partition(" ") for cursor in await self._read_cursors(OFFSET_CURSOR)]
+        known = [(int(offset), timestamp) for offset, _, timestamp in positions if offset.lstrip("-").isdecimal()]
+        if known:  # a character that has none joined later
+            self._offset, timestamp = min(known)
             self._advanced_at = _parse_timestamp(timestamp)
-        self._last_call_at = _parse_timestamp(await self._read_cursor(LAST_CALL_CURSOR))
+        self._last_call_at = _parse_timestamp((await self._read_cursors(LAST_CALL_CURSOR))[0])
         self._warn_if_lossy()
 
     def _warn_if_lossy(self) -> None:
@@ -198,7 +202,7 @@ class UpdatePoller:
             self._warn_if_lossy()
         if self._last_call_at is None or now - self._last_call_at > CALL_RECORD_INTERVAL:
             self._last_call_at = now
-            await self._handle.submit_all([], self._cursor(LAST_CALL_CURSOR, now.isoformat()))
+            await self._handles[0].submit_all([], self._cursor(LAST_CALL_CURSOR, now.isoformat()))
 
     async def _handle_conflict(self, error: Conflict) -> None:
         if "webhook" in error.message.lower():
@@ -235,8 +239,8 @@ class UpdatePoller:
     def _cursor(self, name: str, value: str) -> StreamCursor:
         return StreamCursor(PLATFORM, self._client.account, name, value)
 
-    async def _read_cursor(self, name: str) -> str:
-        return await self._handle.cursor(PLATFORM, self._client.account, name) or ""
+    async def _read_cursors(self, name: str) -> list[str]:
+        return [await handle.cursor(PLATFORM, self._client.account, name) or "" for handle in self._handles]
 
 
 def _parse_timestamp(text: str) -> datetime | None:

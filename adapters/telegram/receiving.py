@@ -13,14 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from telegram import Chat, ChatMember, ChatMemberUpdated, ChosenInlineResult, InlineQuery, Message, Update, User
 from telegram.error import TelegramError
 
 from adapters.telegram.client import PARSE_ERRORS, BotClient, read_partly, update_id_of
+from adapters.telegram.faces import Faces
 from adapters.telegram.incoming import (
     PLATFORM,
+    Addressing,
     BotIdentity,
     ChatLocation,
     ChatTarget,
@@ -43,10 +46,12 @@ from adapters.telegram.incoming import (
 from adapters.telegram.inline import InlineReceiver
 from bot import Attachment, BotError, Memory, Role, TemporaryError
 from bot.platform import (
+    SHARED_COMMANDS,
     AgentHandle,
     BoundedDict,
     ChoiceSelection,
     CommandInvocation,
+    CommandSpec,
     InboundMessage,
     InboxClosed,
     MentionContext,
@@ -346,7 +351,7 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     if (reaction_update := update.message_reaction) is not None:
         topic_id = context.threads.get((reaction_update.chat.id, reaction_update.message_id))
         location = locate_reaction(reaction_update, incoming, topic_id)
-        if incoming.is_ignored(location, reaction_update.chat):
+        if incoming.is_absent or incoming.is_ignored(location, reaction_update.chat):
             return []
         added, removed = parse_reactions(reaction_update, incoming, topic_id)
         additions = [partial(_add_reaction, reaction) for reaction in added]
@@ -379,13 +384,15 @@ def _parse_message(message: Message, update_id: int, context: UpdateContext) -> 
         return []
     if (command := parse_command(message, update_id, incoming, context.command_names)) is not None:
         return [CommandItem(command, message.message_id)]
+    if incoming.is_absent:
+        return []
     album_id = _album_of(message)
     inbound = parse_message(message, update_id, incoming, location)
     return [MessageItem(replace(inbound, is_backfill=True) if context.may_be_old else inbound, album_id)]
 
 
 def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> list[UpdateItem]:
-    if incoming.is_ignored(locate_message(message, incoming), message.chat):
+    if incoming.is_absent or incoming.is_ignored(locate_message(message, incoming), message.chat):
         return []
     inbound = parse_message(message, update_id, incoming)
     if album_id := _album_of(message):
@@ -398,14 +405,49 @@ def _album_of(message: Message) -> str:
     return f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
 
 
+def to_repeated(items: Iterable[UpdateItem]) -> list[UpdateItem]:
+    """Return what a character gets of an update that another one of the bot answers.
+
+    A command or a button is run for it too, without a response, where it concerns them all.
+    """
+    repeated: list[UpdateItem] = []
+    for item in items:
+        if isinstance(item, CommandItem | ButtonItem):
+            invocation = item.invocation if isinstance(item, CommandItem) else _command_of(item.selection)
+            if invocation is not None and invocation.name.replace("_", "-") in SHARED_COMMANDS:
+                repeated.append(partial(_run_silently, invocation))
+        elif not isinstance(item, InlineQuery | ChosenInlineResult):
+            repeated.append(item)
+    return repeated
+
+
+def _run_silently(invocation: CommandInvocation, handle: AgentHandle) -> Awaitable[object]:
+    return handle.run_command(invocation)
+
+
+def _command_of(selection: ChoiceSelection | None) -> CommandInvocation | None:
+    """Return the command that a pressed button stands for; None for any other button."""
+    if selection is None or not selection.value.startswith("/"):
+        return None
+    name, _, text = selection.value.removeprefix("/").partition(" ")
+    return CommandInvocation(
+        name, selection.world, selection.room, selection.author, selection.event_id, selection.created_at, text=text
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedUpdate:
-    """A parsed update and its items, and the update as Telegram sent it."""
+    """A parsed update, what each character of the bot gets of it, and the update as Telegram sent it."""
 
     update_id: int
     chat_id: int | None
-    items: tuple[UpdateItem, ...]
+    shares: tuple[tuple[UpdateItem, ...], ...]
     raw: RawUpdate = None
+
+    @property
+    def items(self) -> list[UpdateItem]:
+        """The items of all characters."""
+        return [*chain.from_iterable(self.shares)]
 
     @property
     def album_ids(self) -> list[str]:
@@ -419,28 +461,39 @@ class ParsedUpdate:
         return next((str(author.metadata.get("username") or "") for author in authors), "")
 
 
-class UpdateReceiver:
-    """Submits the updates of one bot to its agent in order.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A character that receives the updates of a bot, and what parsing them for it needs.
 
     `execute` runs a command or a button press, calls its callback once that is done, then sends the response.
-    Only the cursor waits for the response.
+    """
+
+    handle: AgentHandle
+    context: IncomingContext
+    execute: Callable[[CommandItem | ButtonItem, Callable[[], None]], Coroutine[Any, Any, None]]
+
+
+class UpdateReceiver:
+    """Submits the updates of one bot to each of its characters in order; `faces` is set where there are several.
+
+    Only the cursor waits for the response to a command.
     """
 
     def __init__(
         self,
-        handle: AgentHandle,
-        context: IncomingContext,
+        listeners: Sequence[Listener],
         bot: BotClient,
         administrators: AdministratorCache,
-        execute: Callable[[CommandItem | ButtonItem, Callable[[], None]], Coroutine[Any, Any, None]],
         time_source: TimeSource,
         note_user: Callable[[int, str], None],
         inline: InlineReceiver,
+        commands: Sequence[CommandSpec],
+        faces: Faces | None = None,
     ) -> None:
-        self._handle, self._context, self._bot = handle, context, bot
-        self._administrators, self._execute = administrators, execute
+        self._listeners, self._first, self._bot, self._faces = tuple(listeners), listeners[0], bot, faces
+        self._administrators = administrators
         self._time, self._note_user, self._inline = time_source, note_user, inline
-        self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
+        self._command_names = tuple(spec.name.replace("-", "_") for spec in commands)
         self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
         self._tasks = TaskSet("a command or a button on Telegram")
 
@@ -466,28 +519,56 @@ class UpdateReceiver:
         parsed = []
         for raw, update in updates:
             await self._find_topic(update)
-            items: tuple[UpdateItem, ...] = ()
+            shares: list[tuple[UpdateItem, ...]] = [()] * len(self._listeners)
             try:
-                items = self._parse_items(update, may_be_old)
+                shares = await self._parse_shares(update, may_be_old)
+            except RETRY_ERRORS:
+                raise
             except Exception as error:  # as above
                 await self._record_unreadable(raw, error)
-            parsed.append(ParsedUpdate(update.update_id, chat_id_of(update), items, raw))
+            parsed.append(ParsedUpdate(update.update_id, chat_id_of(update), tuple(shares), raw))
         return parsed
 
+    async def _parse_shares(self, update: Update, may_be_old: bool) -> list[tuple[UpdateItem, ...]]:
+        """Return what each character gets of an update: the first answers commands, a button who has sent it."""
+        addressing, answering = None, self._first.handle
+        if self._faces is not None:
+            reaction = update.message_reaction
+            key = (reaction.chat.id, reaction.message_id) if reaction is not None else (0, 0)
+            addressing = await self._faces.address(update, self._first.context, self._threads.get(key))
+            if addressing is not None and update.callback_query is not None:
+                answering = addressing.author_or_first
+        shares = []
+        for listener in self._listeners:
+            items = self._parse_items(update, may_be_old, listener, addressing)
+            shares.append(tuple(items if listener.handle is answering else to_repeated(items)))
+        return shares
+
     async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
-        """Store the updates: consecutive messages in one transaction, the last with the cursor.
+        """Store the updates for each character: consecutive messages in one transaction, the last with the cursor.
 
         The cursor waits for command responses, but only briefly: a chat may be rate-limited for minutes.
         """
-        messages: list[InboundMessage] = []
-        command_tasks: list[asyncio.Task[BotError | None]] = []
-        all_items = [item for update in batch for item in update.items]
-        album_items = [item for item in all_items if isinstance(item, MessageItem) and item.album_id]
-        seen_albums: set[str] = set()
         for update in batch:
             if update.chat_id is not None:
                 self._note_user(update.chat_id, update.username)
-            for item in update.items:
+        for number, listener in enumerate(self._listeners):
+            await self._submit_to(listener, [(update, update.shares[number]) for update in batch], cursor)
+
+    async def _submit_to(
+        self,
+        listener: Listener,
+        batch: Sequence[tuple[ParsedUpdate, Sequence[UpdateItem]]],
+        cursor: StreamCursor | None,
+    ) -> None:
+        handle = listener.handle
+        messages: list[InboundMessage] = []
+        command_tasks: list[asyncio.Task[BotError | None]] = []
+        all_items = [item for _, items in batch for item in items]
+        album_items = [item for item in all_items if isinstance(item, MessageItem) and item.album_id]
+        seen_albums: set[str] = set()
+        for update, items in batch:
+            for item in items:
                 if isinstance(item, MessageItem):
                     if item.album_id in seen_albums:
                         continue
@@ -495,21 +576,21 @@ class UpdateReceiver:
                     messages.append(merge_album(parts, item.album_id) if item.album_id else item.inbound)
                     seen_albums |= {item.album_id} - {""}
                     continue
-                await self._submit_messages(messages)
+                await self._submit_messages(handle, messages)
                 messages = []
                 if isinstance(item, CommandItem | ButtonItem):
-                    command_tasks.append(await self._start_command(item))
+                    command_tasks.append(await self._start_command(listener, item))
                 elif isinstance(item, InlineQuery):
                     self._inline.receive(item)
                 elif isinstance(item, ChosenInlineResult):
-                    await self._apply_change(partial(self._note_sent, item, update.update_id), update.raw)
+                    await self._apply_change(handle, partial(self._note_sent, item, update.update_id), update.raw)
                 else:
-                    await self._apply_change(item, update.raw)
+                    await self._apply_change(handle, item, update.raw)
         if command_tasks:
-            await self._submit_messages(messages)
+            await self._submit_messages(handle, messages)
             messages = []
             await asyncio.wait(command_tasks, timeout=RESPONSE_TIMEOUT)
-        await self._submit_messages(messages, cursor)
+        await self._submit_messages(handle, messages, cursor)
 
     async def stop(self) -> None:
         """Stop the running commands, and what answers inline queries."""
@@ -529,18 +610,21 @@ class UpdateReceiver:
         chat_id, message_id = reaction.chat.id, reaction.message_id
         if (chat_id, message_id) in self._threads:
             return
-        world_id = build_location(self._context.identity, reaction.chat).world.id
-        with suppress(StoreUnavailable):
-            room = await self._handle.conversations.room_of_message(world_id, str(message_id))
-            self.note_topic(chat_id, message_id, ChatTarget.parse(room.external_id).thread_id if room else None)
+        for listener in self._listeners:
+            world_id = build_location(listener.context.identity, reaction.chat).world.id
+            with suppress(StoreUnavailable):
+                room = await listener.handle.conversations.room_of_message(world_id, str(message_id))
+                self.note_topic(chat_id, message_id, ChatTarget.parse(room.external_id).thread_id if room else None)
 
-    async def _submit_messages(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
+    async def _submit_messages(
+        self, handle: AgentHandle, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> None:
         if messages or cursor is not None:
-            await self._handle.submit_tolerant(messages, cursor)
+            await handle.submit_tolerant(messages, cursor)
 
-    async def _apply_change(self, change: Change, raw: RawUpdate) -> None:
+    async def _apply_change(self, handle: AgentHandle, change: Change, raw: RawUpdate) -> None:
         try:
-            await change(self._handle)
+            await change(handle)
         except RETRY_ERRORS:
             raise
         except Exception as error:  # it must not stop the following updates
@@ -552,12 +636,13 @@ class UpdateReceiver:
     async def _record_unreadable(self, raw: RawUpdate, error: Exception) -> None:
         update_id = update_id_of(raw)
         event_id = "" if update_id is None else f"update {update_id}"
-        await self._handle.record_unreadable(PLATFORM, self._context.identity.account, event_id, raw, error)
+        account = self._first.context.identity.account
+        await self._first.handle.record_unreadable(PLATFORM, account, event_id, raw, error)
 
-    async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[BotError | None]:
+    async def _start_command(self, listener: Listener, item: CommandItem | ButtonItem) -> asyncio.Task[BotError | None]:
         """Start a command; return when it was executed, or after a timeout to not delay others."""
         executed = asyncio.Event()
-        task = self._tasks.start(self._run_command(item, executed))
+        task = self._tasks.start(self._run_command(listener, item, executed))
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMAND_TIMEOUT):
                 await executed.wait()
@@ -566,10 +651,12 @@ class UpdateReceiver:
             raise error
         return task
 
-    async def _run_command(self, item: CommandItem | ButtonItem, executed: asyncio.Event) -> BotError | None:
+    async def _run_command(
+        self, listener: Listener, item: CommandItem | ButtonItem, executed: asyncio.Event
+    ) -> BotError | None:
         """Execute a command and send its response; return the error if the update must be repeated."""
         try:
-            await self._execute(item, executed.set)
+            await listener.execute(item, executed.set)
         except (BotError, TelegramError, *PARSE_ERRORS) as error:
             logger.warning("a command or a button was not answered: %s", error)
             return error if isinstance(error, RETRY_ERRORS) else None
@@ -585,15 +672,18 @@ class UpdateReceiver:
             if raw.get(name) is not None
         }
         update = Update(raw["update_id"], **parts)
-        self._parse_items(update, may_be_old=False)
+        self._parse_items(update, False, self._first)
         return update
 
-    def _parse_items(self, update: Update, may_be_old: bool) -> tuple[UpdateItem, ...]:
+    def _parse_items(
+        self, update: Update, may_be_old: bool, listener: Listener, addressing: Addressing | None = None
+    ) -> tuple[UpdateItem, ...]:
         chat_id = chat_id_of(update)
         if update.my_chat_member or update.chat_member:
             self._administrators.invalidate(chat_id or 0)
         roles = self._administrators.find(chat_id) if chat_id is not None else None
-        context = self._context if roles is None else replace(self._context, roles=roles)
+        context = replace(listener.context, roles=listener.context.roles if roles is None else roles)
+        context = replace(context, addressing=addressing)
         update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
         message = update.effective_message
         if isinstance(message, Message):

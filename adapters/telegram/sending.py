@@ -57,6 +57,7 @@ from adapters.telegram.outgoing import (
     split_text,
     upload_method_of,
     with_duplicate_notice,
+    with_name,
 )
 from bot import Attachment, Content
 from bot.platform import (
@@ -134,26 +135,28 @@ class MessageSender:
         if username:
             self.known_people.note_user(chat_id, username.lower())
 
-    async def deliver(self, delivery: Delivery) -> str:
-        """Send a part as soon as the rate limits allow, and return its message id."""
+    async def deliver(self, delivery: Delivery, name: str = "") -> str:
+        """Send a part as soon as the rate limits allow, with a name before it, and return its message id."""
         target = ChatTarget.parse(delivery.target)
         if target.is_inline:  # the person has sent it
             return delivery.reply_to
         if target.guest_query_id and delivery.part:
             raise Undeliverable("as a guest the bot can answer with one message only")
         with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == RESPONSE_SOURCE else "send"):
-            return await self._send(target, delivery.content, delivery.reply_to)
+            return await self._send(target, delivery.content, delivery.reply_to, name=name)
 
-    async def edit(self, delivery: Delivery) -> str:
-        """Edit a sent message, or delete it if the new content is empty; idempotent."""
+    async def edit(self, delivery: Delivery, name: str = "") -> str:
+        """Edit a sent message, with a name before its text, or delete it if the new content is empty; idempotent."""
         target = ChatTarget.parse(delivery.target)
         if target.guest_query_id and delivery.content.text:  # which replaces the answer
-            return await self._send(target, delivery.content, "")
+            return await self._send(target, delivery.content, "", name=name)
         if not delivery.replaces_external_id.isdecimal():
             raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
         with label_crash_points("edit"):
             async with self._take_slot(target, SHORT_WAIT):
                 content = self._limit_mentions(target, delivery.content)
+                if name and (content.text or content.attachments):
+                    content = with_name(content, name)
                 await self._edit_or_delete(target, int(delivery.replaces_external_id), content)
         return delivery.replaces_external_id
 
@@ -225,8 +228,8 @@ class MessageSender:
                 raise Undeliverable(problem) from None
         return str(replace(place, thread_id=int(_check_message_id(topic.message_thread_id))))
 
-    async def reconcile(self, delivery: Delivery) -> str:
-        """Send an uncertain part again with a notice, or hold it.
+    async def reconcile(self, delivery: Delivery, name: str = "") -> str:
+        """Send an uncertain part again with a notice, and a name before that, or hold it.
 
         Never raises NotSent: the retry after that would carry no notice.
         """
@@ -237,7 +240,7 @@ class MessageSender:
             raise DeliveryHeld(HOLD_REASON)
         try:
             with label_crash_points("send"):
-                return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)
+                return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True, name=name)
         except NotSent as error:
             cause = f"it may have been sent and cannot be sent again now: {error}"
             raise DeliveryUnknown(cause, retry_after=error.retry_after) from None
@@ -254,12 +257,15 @@ class MessageSender:
                     raise
                 await self._time.sleep(wait)
 
-    async def _send(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False) -> str:
+    async def _send(
+        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False, name: str = ""
+    ) -> str:
         """Send a part, split first if it was not, and return the id of its first message."""
         message_ids: list[str] = []
         reply_to = reply_to if self._should_quote(target) else ""
         for part in [content] if is_part(content) else split_reply(content):
             limited = self._limit_mentions(target, with_duplicate_notice(part) if is_repeat else part)
+            limited = with_name(limited, name) if name else limited
             try:
                 async with self._take_slot(target, self._limits.max_queue_seconds):
                     message_ids.append(await self._send_part(target, limited, "" if message_ids else reply_to))

@@ -340,6 +340,20 @@ def group_accounts(
     return accounts
 
 
+def share_accounts(
+    owners: Iterable[H], platform: str, needs: Collection[str], key: Callable[[H], K], is_shared: Callable[[H], bool]
+) -> list[list[H]]:
+    """Return the owners of each account, in the order of `owners`; those for whom `is_shared` holds may share it.
+
+    Raises ConfigError as `select_accounts` does where any other has the same key.
+    """
+    groups = group_accounts(owners, platform, needs, key).values()
+    for group in groups:
+        if not all(map(is_shared, group)):
+            select_accounts(group, platform, needs, key)
+    return [*groups]
+
+
 C = TypeVar("C", bound=Hashable)
 MAX_REPORTED_PROBLEMS = 2000
 

@@ -9,11 +9,14 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import BoundedDict
+from bot.domain.character import CommandSpec
 from bot.domain.content import MentionContext
-from bot.domain.environment import Role, Room, World
-from bot.domain.inbound import CommandInvocation, CommandResponse
-from bot.errors import ConfigError
+from bot.domain.environment import Entity, Role, Room, World
+from bot.domain.ids import derived_id
+from bot.domain.inbound import CommandResponse
+from bot.errors import ConfigError, SettingError
 from bot.inbound.agent_handle import AgentHandle
+from bot.operate.rooms import CastBody, CastMemberBody
 from bot.pipeline.should_respond import addresses_name, contains_name
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.settings import room_setting
@@ -31,26 +34,28 @@ SHARED_COMMANDS = frozenset(
         "take-over",
         "give-back",
         "responsiveness",
+        "room",
         "minors",
         "filter-words",
         "forget-me",
         "ignore-me",
     ]
 )
-Locate = Callable[[AgentHandle, CommandInvocation], Awaitable[tuple[World, Room]]]
+OF_ANOTHER = "cast (another of its characters wrote it)"  # the rule of what the characters of an account write
+Locate = Callable[[AgentHandle, World, Room], Awaitable[tuple[World, Room]]]
 
 
 class Cast:
     """The characters of one account, and which of them speak in which room; where that is not set, the first.
 
-    `locate` returns the world and the room of a command as another character of the account knows them. Raises
+    `locate` returns a world and a room as another character of the account knows them. Raises
     ConfigError where two characters have the same name.
     """
 
     def __init__(
         self, platform: str, handles: Sequence[AgentHandle], locate: Locate, clock: Clock = system_clock
     ) -> None:
-        self.handles, self.first = tuple(handles), handles[0]
+        self.platform, self.handles, self.first = platform, tuple(handles), handles[0]
         self._locate, self._clock = locate, clock
         self._changing = Lock()
         self._settings = BoundedDict[UUID, tuple[datetime, Mapping[str, str]]](MAX_WORLDS)  # by world of the first
@@ -58,6 +63,8 @@ class Cast:
         if len(set(names)) < len(names):
             raise ConfigError(f"two characters of one {platform} account have the same name: rename one of them")
         self.first.add_commands(platform, self.commands())
+        for handle in handles:
+            handle.casts[platform] = self
 
     def commands(self) -> tuple[Command[Any], ...]:
         """Return the commands of the account."""
@@ -66,10 +73,25 @@ class Cast:
             command("cast", english_text("commands.cast.description"), role=Role.ADMIN, open_in_direct=True)(self.cast),
         )
 
+    @property
+    def specs(self) -> tuple[CommandSpec, ...]:
+        """The descriptions of the commands of the account."""
+        return tuple(entry.spec for entry in self.commands())
+
     def find(self, name: str) -> AgentHandle | None:
         """Return the character with this name, in any capitalisation; None where there is none."""
         key = name.strip().casefold()
         return next((handle for handle in self.handles if handle.character.name.casefold() == key), None)
+
+    def entity_of(self, face: AgentHandle, reader: UUID) -> Entity:
+        """Return a character of the account as an author of messages, as the agent `reader` knows it."""
+        own_id, name = str(face.agent_id), face.character.name
+        entity_id = reader if face.agent_id == reader else derived_id(self.platform, "face", own_id)
+        return Entity(entity_id, self.platform, own_id, (name,), is_bot=True)
+
+    async def is_alone(self, handle: AgentHandle, room: Room) -> bool:
+        """Return whether a character, and no other, speaks in a room of the first. Raises StoreUnavailable."""
+        return await self.members(room) == (handle,)
 
     async def members(self, room: Room) -> tuple[AgentHandle, ...]:
         """Return who speaks in a room of the first character; a thread without a cast has that of its channel.
@@ -125,13 +147,13 @@ class Cast:
             return CommandResponse(user_text("commands.cast.unknown", name=name, names=self._join(self.handles)))
         is_direct = invocation.room.type.is_direct
         if is_direct:
-            await self._save(context, [called])
+            await self._save(invocation.world, invocation.room, [called], source="/talk", by_id=invocation.author.id)
         elif called not in (members := await self.members(invocation.room)):
             refusal = user_text("commands.talk.absent", name=called.character.name, names=self._join(members))
             return CommandResponse(refusal)
         if is_direct and not text:
             return CommandResponse(user_text("commands.talk.chosen", name=called.character.name))
-        world, room = await self._locate(called, invocation)
+        world, room = await self._locate(called, invocation.world, invocation.room)
         question = {"question": text or f"{called.character.name}?"}
         return await called.run_command(
             replace(invocation, name="ask", world=world, room=room, arguments=question, text="")
@@ -152,27 +174,72 @@ class Cast:
         handle, _ = self._split_name(name, "")
         if handle is None:
             return user_text("commands.cast.unknown", name=name, names=self._join(self.handles))
+        invocation, author_id = context.invocation, context.invocation.author.id
+        try:
+            members = await self._change(
+                invocation.world, room, handle, is_member=action == "add", source="/cast", by_id=author_id
+            )
+        except SettingError as error:
+            return str(error)
+        return user_text("commands.cast.done", names=self._join(members))
+
+    async def describe(self, handle: AgentHandle, room: Room) -> CastBody:
+        """Return who speaks in a room of any of the characters. Raises StoreUnavailable."""
+        _, room_of_first = await self._find_place(handle, room)
+        return self._build_body(room, await self.members(room_of_first))
+
+    async def change(
+        self, handle: AgentHandle, room: Room, agent_id: UUID, *, is_member: bool, source: str
+    ) -> CastBody:
+        """Add a character to a room of any of the characters, or remove it; return who speaks there then.
+
+        Raises LookupError where it is none of the account's, SettingError where too many would speak, StoreUnavailable.
+        """
+        changed = next((item for item in self.handles if item.agent_id == agent_id), None)
+        if changed is None:
+            raise LookupError(f"there is no character {agent_id} on this account")
+        world, room_of_first = await self._find_place(handle, room)
+        return self._build_body(
+            room, await self._change(world, room_of_first, changed, is_member=is_member, source=source)
+        )
+
+    def _build_body(self, room: Room, members: Sequence[AgentHandle]) -> CastBody:
+        others = [handle for handle in self.handles if handle not in members]
+        lists = [
+            [CastMemberBody(agent_id=handle.agent_id, name=handle.character.name) for handle in handles]
+            for handles in (members, others)
+        ]
+        return CastBody(room_id=room.id, members=lists[0], others=lists[1])
+
+    async def _find_place(self, handle: AgentHandle, room: Room) -> tuple[World, Room]:
+        """Return the world and the room of the first character for a room of any of them."""
+        world = await handle.conversations.world(room.world_id) or World(room.world_id, room.platform, "")
+        if handle is self.first:
+            return world, room
+        found, own = await self._locate(self.first, world, room)
+        parent = await handle.conversations.room(room.parent_id) if room.parent_id is not None else None
+        if parent is not None:
+            _, own_parent = await self._locate(self.first, world, parent)
+            own = replace(own, parent_id=own_parent.id)
+        return found, own
+
+    async def _change(
+        self, world: World, room: Room, handle: AgentHandle, *, is_member: bool, source: str, by_id: UUID | None = None
+    ) -> tuple[AgentHandle, ...]:
         async with self._changing:
-            return await self._change(context, action, handle)
+            members = [item for item in await self.members(room) if is_member or item is not handle]
+            if is_member and handle not in members:
+                members.append(handle)
+            if len(members) > MAX_MEMBERS:
+                raise SettingError(user_text("commands.cast.full", limit=MAX_MEMBERS))
+            await self._save(world, room, members, source=source, by_id=by_id)
+            return tuple(members) or (self.first,)
 
-    async def _change(self, context: CommandContext, action: str, handle: AgentHandle) -> str:
-        members = list(await self.members(context.invocation.room))
-        if action == "add" and handle not in members:
-            members.append(handle)
-        elif action == "remove" and handle in members:
-            members.remove(handle)
-        if len(members) > MAX_MEMBERS:
-            return user_text("commands.cast.full", limit=MAX_MEMBERS)
-        await self._save(context, members)
-        return user_text("commands.cast.done", names=self._join(members or [self.first]))
-
-    async def _save(self, context: CommandContext, members: Sequence[AgentHandle]) -> None:
-        worlds, invocation = context.agent.store.worlds, context.invocation
-        world, room = invocation.world, invocation.room
-        if await worlds.world(world.id) is None:
-            await worlds.save_world(world, [room])
+    async def _save(
+        self, world: World, room: Room, members: Sequence[AgentHandle], *, source: str, by_id: UUID | None = None
+    ) -> None:
         ids = ",".join(str(handle.agent_id) for handle in members)
-        await worlds.set_setting(world.id, room_setting(CAST, room.id), ids)
+        await self.first.operations.set_room_setting(world, room, CAST, ids, source=source, by_id=by_id)
         self._settings.pop(world.id, None)
 
     def _read(self, settings: Mapping[str, str], room: Room) -> tuple[AgentHandle, ...]:

@@ -107,7 +107,7 @@ class RoomInstructions(BaseModel):
     idle_talk: Annotated[IdleHours, BeforeValidator(_read_number)] | None = None
 
     def narrowed_by(self, limit: "RoomInstructions") -> "RoomInstructions":
-        """Return these with no more than what `limit` allows: tools, people with threads, budget, conversations begun."""
+        """Return these with no more than `limit` allows: tools, threads, budget, conversations that are begun."""
         tools, budget, idle_talk, threads = self.tools, self.budget, self.idle_talk, self.threads
         if limit.tools is False or tools in (None, True):
             tools = limit.tools if limit.tools is not None else tools

@@ -38,6 +38,7 @@ from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox, sanitize_membership
 from bot.operate.activity import AgentActivity
 from bot.operate.operations import Operations
+from bot.operate.rooms import CastBody
 from bot.operate.tools import OperatorTools, TaskControl
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import LeaseSharing, StoreProblem
@@ -270,6 +271,18 @@ class InlineQuestions(Protocol):
         """
 
 
+class RoomCast(Protocol):
+    """Which of the characters that share an account speak in which room; see `Cast`."""
+
+    async def describe(self, handle: "AgentHandle", room: Room) -> CastBody:
+        """Return who speaks in a room of one of the characters."""
+
+    async def change(
+        self, handle: "AgentHandle", room: Room, agent_id: UUID, *, is_member: bool, source: str
+    ) -> CastBody:
+        """Add a character to a room or remove it; return who speaks there then."""
+
+
 class AgentHandle:
     """What an adapter may call on one agent: submit events, as `Inbox` does, run commands, read conversations.
 
@@ -331,6 +344,7 @@ class AgentHandle:
         self.process_monitor: ProcessMonitor | None = None  # set by the runtime
         self.connection_leases: LeaseSharing | None = None  # likewise, where gateways share the connections
         self.read_failed_backup: Callable[[], str] = str  # likewise: why the last scheduled backup failed, or nothing
+        self.casts: dict[str, RoomCast] = {}  # by platform, where the agent shares an account: set by the adapter
         self.inactive_platforms: Mapping[str, str] = {}  # why platforms did not start, by name; set by the runtime
 
     @property
@@ -435,7 +449,8 @@ class AdapterSpec:
     one gateway at a time, unless it `spreads_connections`: then every gateway opens it, and its connections are shared
     by `AgentHandle.connection_leases`. `setup_steps` tell a person how to get the values of `needs`, click by click.
     `build_conversation` is set where the platform can show private conversations of another program: it returns the
-    place of one by the agent, its key, its title and the person's name.
+    place of one by the agent, its key, its title and the person's name. `faces_setting` is the variable with which
+    several characters share an account.
     """
 
     name: str
@@ -451,3 +466,4 @@ class AdapterSpec:
     serves_clients: bool = False
     spreads_connections: bool = False
     build_conversation: Callable[[UUID, str, str, str], tuple[World, Room, Entity]] | None = None
+    faces_setting: str = ""

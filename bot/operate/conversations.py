@@ -151,6 +151,10 @@ class ConversationReader:
         """List the deliveries of a room, in sending order; sent ones are stored for as long as receipts."""
         return await self._store.ledger.deliveries(room_id=room_id)
 
+    async def has_sent(self, room_id: UUID, message_id: str) -> bool:
+        """Return whether the agent has sent the message with this id on the platform in a room."""
+        return any(delivery.external_id == message_id for delivery in await self.room_deliveries(room_id))
+
     async def costs(
         self, first_day: date, last_day: date, by: Sequence[CostDimension] | None = None
     ) -> list[CostEntry]:

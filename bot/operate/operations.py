@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import Field
 
 from bot.concurrency.tasks import crash_point
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver, World
 from bot.domain.inbound import ErasureResult
 from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
@@ -28,6 +28,7 @@ from bot.operate.rooms import RoomInstructionsBody, change_instructions, describ
 from bot.operate.take_overs import TakeOverBody, end_take_overs
 from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
 from bot.outbound.proposals import ProposalDecision, Proposals
+from bot.settings import room_setting
 from bot.store.lists import ListStore
 from bot.store.protocols import CacheStore, LogKind, Store
 from bot.text import sanitize_name, shorten
@@ -442,6 +443,24 @@ class Operations:
         room = await self._find_room(room_id)
         await change_instructions(self._store, room, values, now=datetime.now(UTC), source=source, of_world=of_world)
         return await describe_instructions(self._store, rooms, room)
+
+    async def set_room_setting(
+        self, world: World, room: Room, name: str, value: str, *, source: str, by_id: UUID | None = None
+    ) -> None:
+        """Store a setting of a room, and the room where its world is not known yet; the log of decisions shows it."""
+        if await self._store.worlds.world(world.id) is None:
+            await self._store.worlds.save_world(world, [room])
+        await self._store.worlds.set_setting(world.id, room_setting(name, room.id), value)
+        body = {
+            "action": f"SET_{name}",
+            "allowed": True,
+            "actors": [str(by_id)] if by_id is not None else [],
+            "world": str(world.id),
+            "room": str(room.id),
+            "arguments": {name: value},
+            "event": source,
+        }
+        await self._store.logs.log(LogKind.AUTHORIZATION, body, entity_id=by_id)
 
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
         """Send what a person wrote as the bot's account, marked as theirs; once for each `key`.

@@ -51,6 +51,21 @@ class RoomInstructionsBody(Result):
     keys: dict[str, str] = USAGE
 
 
+class CastMemberBody(Result):
+    """One of the characters that share an account."""
+
+    agent_id: UUID
+    name: str
+
+
+class CastBody(Result):
+    """Which characters of an account speak in a room, in the order in which they were added, and which do not."""
+
+    room_id: UUID
+    members: list[CastMemberBody]
+    others: list[CastMemberBody]
+
+
 async def find_instructions(store: Store, rooms: Mapping[str, RoomInstructions], room: Room) -> ResolvedInstructions:
     """Return what is in effect in a room; `rooms` is what the character's file says."""
     world = await store.worlds.world(room.world_id) or World(room.world_id, room.platform, "")

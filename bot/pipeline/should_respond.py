@@ -62,6 +62,7 @@ _CLOSING = re.compile(
 _UNSPACED_SCRIPT = re.compile(  # Thai, Lao, Burmese, Khmer, Hiragana, Han
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_CAST_RULE = re.compile(r"cast \((.+)\)")  # of characters that share an account; it says why in words
 _DOTTED = re.compile(r"\w\.$")  # ada.com, www.ada: one word
 _POSSESSIVE = re.compile(r"'s\b")
 
@@ -513,7 +514,10 @@ def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
 
 def _check_denied(context: RuleContext) -> ResponseDecision | None:
     rule = context.newest.message.content.mention.denied_by
-    return ResponseDecision(False, f"{rule} forbids answering here", rule) if rule else None
+    if not rule:
+        return None
+    cast = _CAST_RULE.fullmatch(rule)
+    return ResponseDecision(False, cast[1] if cast is not None else f"{rule} forbids answering here", rule)
 
 
 def _check_empty(context: RuleContext) -> ResponseDecision | None:

@@ -40,6 +40,12 @@ TALKS = {  # who writes what in the group of a picture, and what is to be seen t
         ("Robin", "/summary 2h", "Tom opens it"),
     ),
 }
+FACES = {
+    "Ada": "The lamp is lit, and the tide turns at nine.",
+    "Bruno": "I left it with the harbour master at noon. She has the key.",
+    "Clara": "Two loaves are put aside for you. Bring a bag!",
+}
+ASKED = {"Bruno": "Bruno, where is my parcel?", "Clara": "Clara, is there bread left?", "Ada": "Ada, when is low tide?"}
 MODEL_SECONDS = 1.2
 
 
@@ -145,6 +151,33 @@ async def make_pictures_of_commands(platforms: Any) -> None:
         await save(tab, f"{name}.webp")
 
 
+async def make_faces_picture(folder: Path) -> None:
+    """Write the picture of docs/faces.md: three characters on one account of the emulated Discord."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = await request.json()
+        name = next((name for name in FACES if f"You are {name}," in asked["messages"][0]["content"]), "")
+        message = {"role": "assistant", "content": f"<response><text>{FACES.get(name, '')}</text></response>"}
+        body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+        return web.json_response({**body, "choices": [{"index": 0, "message": message}]})
+
+    async with serve_web() as found:
+        found.pages["/v1/chat/completions"] = answer
+        model = {"OPENAI_BASE_URL": f"{found.url}/v1", "OPENAI_SMALL_MODEL": "m", "OPENAI_LARGE_MODEL": "m"}
+        variables = {**model, "STREAMING": "false", "AI_NOTICE": "off", "DISCORD_FACES": "webhook"}
+        async with run_platforms(folder, names=tuple(FACES), **variables) as platforms:
+            tab = await open_platform(platforms, "discord", width=1000, height=1300, color_scheme="light")
+            await open_room(tab, "#general")
+            for name in tuple(FACES)[1:]:
+                await write(tab, f"/cast add {name}")
+                await tab.page.get_by_text(f", {name}.").wait_for()
+            await tab.page.get_by_label("Who writes").select_option(label="Robin")
+            for name, text in ASKED.items():
+                await write(tab, text)
+                await wait_for_reply(tab, f"Answered: {name} was mentioned")
+            await save(tab, "faces.webp")
+
+
 async def save(tab: Any, name: str) -> None:
     """Save what a tab shows."""
     await tab.page.mouse.move(0, 0)
@@ -163,6 +196,7 @@ async def main() -> None:
             await make_pictures(workshop, browser)
         await make_emulated_picture(Path(folder))
         await make_pictures_of_abilities(Path(folder))
+        await make_faces_picture(Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Journeys through the pages of emulated platforms, with real adapters behind them."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +26,12 @@ async def platforms(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
 
 
 @asynccontextmanager
-async def run_platforms(folder: Path, **variables: str) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
-    """Run a character on all emulated platforms, and a browser; yields it with the addresses of the pages."""
-    args = ("-c", str(character(folder, "Marlo")), "--emulate", "discord,telegram,x")
+async def run_platforms(
+    folder: Path, names: Sequence[str] = ("Marlo",), **variables: str
+) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
+    """Run characters on all emulated platforms, and a browser; yields it with the addresses of the pages."""
+    files = [word for name in names for word in ("-c", str(character(folder, name)))]
+    args = (*files, "--emulate", "discord,telegram,x")
     async with start_emulated_bot(*args, SERVER_PORT="0", SERVER_TOKEN=TOKEN, **variables) as (_, lines):
         origin = re.search(r"http://127\.0\.0\.1:\d+(?=/\?token)", "\n".join(lines))
         assert origin is not None
@@ -78,11 +81,12 @@ async def test_a_discord_channel_has_people_threads_files_and_receipts(platforms
     await open_room(tab, "#general")
     await page.get_by_label("Who writes").select_option(label="Robin")
     await page.locator("input[type=file]").set_input_files([NOTES])
-    await write(tab, "@Marlo **bold** __under__ ||secret||\n-# small\n| a | b |\n|---|---|\n| 1 | 2 |")
+    await write(tab, "@Marlo **bold** __under__ ||secret||\n-# small\n> quoted\nbelow\n| a | b |\n|---|---|\n| 1 | 2 |")
     await wait_for_reply(tab, "Answered: Marlo was mentioned")
     text = page.locator(".msg.theirs .body").last
     shown = [await text.locator(tag).count() for tag in ("strong", "u", ".spoiler", "small", "table")]
     assert shown == [1, 1, 1, 1, 0]  # Discord has no tables
+    assert (await text.locator("blockquote").inner_text()).strip() == "quoted"
     async with page.expect_download() as download:
         await page.get_by_role("link", name="notes.txt").click()
     assert (await (await download.value).path()).read_bytes() == NOTES["buffer"]

@@ -171,6 +171,21 @@ async def test_several_characters_have_separate_accounts(workdir: Path, monkeypa
         assert len(tokens) == 3, (spec.name, accounts)
 
 
+@pytest.mark.parametrize(("name", "value"), [("DISCORD_FACES", "webhook"), ("TELEGRAM_FACES", "name")])
+@pytest.mark.parametrize("is_in_file", [False, True])
+async def test_characters_that_share_an_account_share_the_emulated_one(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_in_file: bool
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, **({} if is_in_file else {name: value})})
+    more = {"settings": {name: value}} if is_in_file else {}
+    files = [character(workdir, "Ada", **more), character(workdir, "Bo", **more)]
+    [spec] = [item for item in find_adapters().values() if isinstance(item, AdapterSpec) and item.faces_setting == name]
+    async with run_emulators([spec], files) as harness:
+        tokens = {tuple(layer.values[needed] for needed in spec.needs) for layer in harness.layers}
+    assert len(harness.layers) == 2
+    assert len(tokens) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

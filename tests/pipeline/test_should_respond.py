@@ -64,6 +64,14 @@ async def test_a_message_forbidden_by_the_adapter_is_not_answered_even_in_a_dire
     assert (verdict.should_answer, verdict.rule) == (False, "CHANNEL_IDS")
 
 
+async def test_the_reason_of_a_message_for_another_character_of_the_account_is_a_sentence(
+    agent_harness: AgentHarness, composer: Composer
+) -> None:
+    mention = MentionContext(denied_by="cast (it is for Bruno)")
+    verdict = await verdict_on(make_turn(agent_harness.agent, content_of(mention=mention)), composer, settings())
+    assert (verdict.should_answer, verdict.reason) == (False, "it is for Bruno")
+
+
 @pytest.mark.parametrize("text", ["", "  \n ", "\u200b\u200d"])
 async def test_an_empty_message_is_not_answered_but_a_picture_is(
     agent_harness: AgentHarness, composer: Composer, text: str

@@ -6,7 +6,7 @@ HTTP handlers of messages to agents.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, time
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -33,8 +33,16 @@ from adapters.web.schemas import (
     RequestModel,
     ResponseModel,
 )
-from bot import ChannelType, Entity, Outcome, SettingError, system_clock
-from bot.platform import AgentHandle, RoomInstructionsBody, SaidResponse, TakeOverBody, describe_receipt
+from bot import ChannelType, Entity, Outcome, Room, SettingError, system_clock
+from bot.platform import (
+    AgentHandle,
+    CastBody,
+    RoomCast,
+    RoomInstructionsBody,
+    SaidResponse,
+    TakeOverBody,
+    describe_receipt,
+)
 from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
 
 Cursor = Annotated[str, Field(max_length=4000)]
@@ -92,6 +100,13 @@ class InstructionsRequest(RequestModel):
     of_world: bool = False
 
 
+class CastRequest(RequestModel):
+    """Which character is added to a room or removed."""
+
+    action: Literal["add", "remove"]
+    agent_id: Annotated[UUID, Field(strict=False)]
+
+
 class WriteRequest(RequestModel):
     """What a person writes as the account of the bot, under their own `name`."""
 
@@ -102,7 +117,8 @@ class WriteRequest(RequestModel):
 class RoomBody(ResponseModel):
     """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC).
 
-    `take_overs` are those that hold: of the room, or of people there.
+    `take_overs` are those that hold: of the room, or of people there. It `has_cast` where several characters share the
+    account.
 
     `name` is the platform's name for a room that has no other; a conversation's is its title.
     """
@@ -117,6 +133,7 @@ class RoomBody(ResponseModel):
     world: str
     last_event_at: datetime | None
     is_muted: bool
+    has_cast: bool
     take_overs: list[TakeOverBody]
     messages_today: int
 
@@ -274,6 +291,31 @@ class RoomsApi:
         except SettingError as error:
             raise HttpProblem(422, "invalid_request", str(error)) from None
 
+    @operation("GET", "/api/rooms/{id}/cast", "room-cast", Access.READ, (404, 503))
+    async def show_cast(self, request: web.Request) -> CastBody:
+        """Return which of the characters that share the account of a room speak there; 404 where none share it."""
+        handle, room, cast = await self._find_cast(request)
+        return await cast.describe(handle, room)
+
+    @operation("POST", "/api/rooms/{id}/cast", "change-room-cast", Access.CHANGE, (404, 503))
+    async def change_cast(self, request: web.Request, read_body: ReadBody[CastRequest]) -> CastBody:
+        """Add a character to those that speak in a room, or remove it; return who speaks there then."""
+        handle, room, cast = await self._find_cast(request)
+        body = await read_body()
+        try:
+            return await cast.change(handle, room, body.agent_id, is_member=body.action == "add", source=SOURCE)
+        except LookupError:
+            raise build_not_found("character", body.agent_id) from None
+        except SettingError as error:
+            raise HttpProblem(422, "invalid_request", str(error)) from None
+
+    async def _find_cast(self, request: web.Request) -> tuple[AgentHandle, Room, RoomCast]:
+        room_id = parse_id(request.match_info["id"])
+        handle, room = await self._directory.find_room(room_id)
+        if (cast := handle.casts.get(room.platform)) is None:
+            raise build_not_found("cast of room", room_id)
+        return handle, room, cast
+
     @operation("POST", "/api/rooms/{id}/write", "write-as-agent", Access.CHANGE, (404, 503), handles_key=True)
     async def write(self, request: web.Request, read_body: ReadBody[WriteRequest]) -> SaidResponse:
         """Send what a person writes as the account of the bot, marked as theirs."""
@@ -290,6 +332,7 @@ def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
         world=summary.world_name,
         last_event_at=summary.last_event_at,
         is_muted=summary.is_muted,
+        has_cast=summary.room.platform in handle.casts,
         take_overs=[item for item in handle.operations.take_overs() if item.room_id == summary.room.id],
         messages_today=summary.message_count,
     )

@@ -51,7 +51,9 @@ from bot.cli.process.shutdown import (
     watch_files,
 )
 from bot.cli.process.watchdog import CrashLoop, StartHistory, run_watchdog
+from bot.commands.cast import OF_ANOTHER
 from bot.concurrency.tasks import BoundedDict, run_isolated
+from bot.domain.character import Character
 from bot.domain.events import MessageClosed, MessageReceived
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage, EmulatedPlatform
@@ -371,18 +373,33 @@ def _platform_line(platform: Platform, adapter: Adapter | None = None) -> str:
 @asynccontextmanager
 async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> AsyncIterator[EmulatedRun]:
     """Run emulators for the characters of these files (default: the bundled one) during the block."""
-    names = [load_character(path).character.name for path in files or [default_character()]]
+    characters = [load_character(path).character for path in files or [default_character()]]
+    names = [character.name for character in characters]
     for name, count in Counter(names).items():
         for number in range(1, count + 1) if count > 1 else ():
             names[names.index(name)] = f"{name} {number}"
     bypass_proxy()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="greenroom-", ignore_cleanup_errors=True))
-        emulators = {spec.name: await stack.enter_async_context(find_emulator(spec)(names)) for spec in specs}
+        emulators: dict[str, EmulatedPlatform] = {}
+        for spec in specs:
+            is_shared = _share_account(spec, characters)
+            started = find_emulator(spec)(names[:1] if is_shared else names)
+            emulator = await stack.enter_async_context(started)
+            settings = dict.fromkeys(names, emulator.settings[names[0]]) if is_shared else emulator.settings
+            emulators[spec.name] = EmulatedPlatform(emulator.url, settings, getattr(emulator, "page", None))
         layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
         urls = {name: emulator.url for name, emulator in emulators.items()}
-        pages = {name: page for name, emulator in emulators.items() if (page := getattr(emulator, "page", None))}
+        pages = {name: emulator.page for name, emulator in emulators.items() if emulator.page is not None}
         yield EmulatedRun(urls, layers, Path(folder), pages)
+
+
+def _share_account(spec: AdapterSpec, characters: Sequence[Character]) -> bool:
+    """Return whether the characters share an account of a platform, by the environment or the file of each."""
+    if not spec.faces_setting:
+        return False
+    is_set = bool(load_settings().get(spec.faces_setting))
+    return is_set or all(character.settings.get(spec.faces_setting) for character in characters)
 
 
 def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> None:
@@ -396,7 +413,7 @@ def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> 
 
     def show_outcome(event: MessageClosed) -> None:
         receipt, name = event.receipt, handle.character.name
-        if (place := places.get(receipt.memory_id)) is not None:
+        if receipt.rule != OF_ANOTHER and (place := places.get(receipt.memory_id)) is not None:
             platform, room, message = place
             headline = describe_receipt(receipt, name)
             outcome = EmulatedOutcome.build(receipt, headline, room=room, message=message, agent=name)

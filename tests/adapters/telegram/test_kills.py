@@ -1,5 +1,6 @@
 """A-01 to A-18 on Telegram: the process is killed at every stage of a message, and nothing is lost."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -332,3 +333,59 @@ async def test_killed_twenty_times_no_topic_is_lost_and_possible_duplicates_are_
     with closing(sqlite3.connect(program.database)) as database:
         parts = database.execute("SELECT kind, state, count(*) FROM deliveries GROUP BY kind, state").fetchall()
     assert (len(chats), parts) == (20, [("reply", "sent", 20), ("thread", "sent", 20)])
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_characters_that_share_a_bot_killed_twenty_times_answer_each_message_once(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    names = ("Ada", "Bruno", "Clara")
+    async with Emulator() as telegram:
+        people, recorder = telegram.people, telegram.recorder
+        kim, robin = people.add_user("Kim"), people.add_user("Robin")
+        settings = {
+            "STREAMING": "false",
+            "TELEGRAM_FACES": "name",
+            "MESSAGES_PER_PERSON": "0",
+            **telegram.settings(telegram.add_bot(TOKEN)),
+        }
+        forum = people.add_group("Quay", robin, owner=kim, is_forum=True)
+        # of the same room, a later message would be answered together with an earlier one
+        topics = [people.add_topic(forum, kim, f"{number}") for number in range(20)]
+        program = Program(fork_server, tmp_path, settings, "telegram", plugins=["sql"], names=names)
+        async with program.running() as bot:
+            for number, name in enumerate(names[1:], 1):
+                people.say(forum, kim, f"/cast add {name}")
+                await recorder.wait_until(lambda number=number: len(recorder.messages) >= number, SECONDS)
+            bot.stop()
+            await bot.wait()
+        stages = (*CLEAR_STAGES, *UNCLEAR_STAGES)
+        for number, topic in enumerate(topics):
+            people.say(forum, robin, f"{names[number % len(names)]}, hello", thread=topic)
+            await program.run_until_killed(f"{stages[number % len(stages)]}:1")
+            async with program.running() as bot:
+                await recorder.wait_until(lambda topic=topic: bool(recorder.texts(thread=topic)), SECONDS)
+                await wait_until_sent(program.database, number + len(names))
+                bot.stop()
+                await bot.wait()
+    for number, topic in enumerate(topics):
+        texts, name = recorder.texts(thread=topic), names[number % len(names)]
+        assert all(text.startswith(f"{name}: ") for text in texts), f"another one than {name} answers {number}"
+        plain = [text for text in texts if DUPLICATE_NOTICE not in text]
+        marked = [text.replace(DUPLICATE_NOTICE, "") for text in texts if DUPLICATE_NOTICE in text]
+        assert len(plain) <= 1, f"{number}: a double without a mark"
+        assert len(marked) <= 1
+        assert not plain or {*marked} <= {*plain}
+
+
+async def wait_until_sent(database: Path, count: int) -> None:
+    """Wait until there are so many deliveries, no more, and all are sent."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with closing(sqlite3.connect(database)) as connection:
+                states = connection.execute("SELECT state FROM deliveries").fetchall()
+            assert len(states) <= count, "a message is answered twice"
+            if states == [("sent",)] * count:
+                return
+            await asyncio.sleep(0.02)

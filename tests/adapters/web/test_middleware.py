@@ -40,6 +40,7 @@ ROUTES = {
     "/api/rooms/{id}/messages": SHUT,
     "/api/rooms/{id}/take-over": SHUT,
     "/api/rooms/{id}/instructions": SHUT,
+    "/api/rooms/{id}/cast": SHUT,
     "/api/rooms/{id}/give-back": SHUT,
     "/api/rooms/{id}/write": SHUT,
     "/api/memories": SHUT,

@@ -39,6 +39,8 @@ OPERATIONS = {
     "take-over": ONLY,
     "room-instructions": READERS,
     "set-room-instructions": ONLY,
+    "room-cast": READERS,
+    "change-room-cast": ONLY,
     "give-back": ONLY,
     "write-as-agent": ONLY,
     "messages": EVERYBODY,

@@ -122,6 +122,8 @@ function Tail({ roomId, query, list, session }) {
   const [isPaused, setPaused] = useState(false);
   const [Instructions, setInstructions] = useState(null);
   const openInstructions = () => import("./room_instructions.js").then((module) => setInstructions(() => module.default));
+  const [Cast, setCast] = useState(null);
+  const openCast = () => import("./room_cast.js").then((module) => setCast(() => module.default));
   const since = useSince(query.hours);
   const filters = { outcome: query.outcome, rule: query.rule, author: query.author, from: since };
   const isFiltered = Object.values(filters).some(Boolean);
@@ -142,7 +144,9 @@ function Tail({ roomId, query, list, session }) {
   return html`<section class="mid" aria-label=${name}><div class="phead">
       <${IconButton} icon="left" label="All rooms" class="only-narrow" to="console/rooms" query=${{ q: query.q, agent: query.agent }} />
       <h2 class="cut">${name}</h2><${Chip} tone=${isPaused ? "" : "good"}><${Dot} tone=${isPaused ? "off" : "good"} />${isPaused ? "Paused" : "Live"}</${Chip}>
-      ${room && html`<${IconButton} icon="gear" label="Instructions" onClick=${openInstructions} /><${Control} room=${room} list=${list} />`}
+      ${room && html`<${IconButton} icon="gear" label="Instructions" onClick=${openInstructions} />${room.has_cast
+        && html`<${IconButton} icon="people" label="Characters" onClick=${openCast} />`}<${Control} room=${room} list=${list} />`}
+      ${Cast && html`<${Cast} room=${room} session=${session} onClose=${() => setCast(null)} />`}
       ${Instructions && html`<${Instructions} room=${room} session=${session} onClose=${() => setInstructions(null)} />`}
       <${IconButton} icon=${isPaused ? "play" : "pause"} label=${isPaused ? "Go on" : "Pause"} onClick=${() => setPaused(!isPaused)} />
       <div class="filters">

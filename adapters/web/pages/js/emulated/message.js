@@ -98,5 +98,5 @@ export function Message({ message, platform, person, onReply }) {
       ${isPerson && platform.can("edit") && html`<${IconButton} icon="edit" label="Edit" onClick=${() => setEditing(true)} />`}
       ${isPerson && platform.can("delete") && html`<${IconButton} icon="trash" label="Delete" onClick=${remove} />`}</div>
     ${message.outcomes.map((outcome) => html`<${Outcome} key=${outcome.agent} outcome=${outcome}
-      isNamed=${platform.bots.length > 1} />`)}</li>`;
+      isNamed=${platform.bots.length > 1 || message.outcomes.length > 1} />`)}</li>`;
 }

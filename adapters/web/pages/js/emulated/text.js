@@ -12,11 +12,20 @@ const LINKED = /https?:\/\/[^\s<>"]+[^\s<>".,;:!?)]|(?<![\w@])[@#]\w{2,}/g;
 const escape = (text) => text.replace(/[&<>"]/g, (sign) => ESCAPES[sign]);
 const isAbsent = () => undefined;
 
-// Discord has no tables, pictures or rules, its headings have three levels, and `__text__` is underlined.
+// Discord has no tables, pictures or rules, its headings have three levels, `__text__` is underlined, and a quotation
+// ends with the line.
 const discord = new Marked({
   gfm: true,
   breaks: true,
-  tokenizer: { table: isAbsent, hr: isAbsent, lheading: isAbsent, html: isAbsent, tag: isAbsent, def: isAbsent, reflink: isAbsent },
+  tokenizer: {
+    table: isAbsent, hr: isAbsent, lheading: isAbsent, html: isAbsent, tag: isAbsent, def: isAbsent, reflink: isAbsent,
+    blockquote(source) {
+      const match = /^(?:> [^\n]*(?:\n|$))+/.exec(source);
+      if (!match) return undefined;
+      const text = match[0].replace(/^> /gm, "").trimEnd();
+      return { type: "blockquote", raw: match[0], text, tokens: this.lexer.blockTokens(text, []) };
+    },
+  },
   extensions: [
     inline("underline", /^__(?=\S)([^]*?\S)__(?!_)/, (text) => `<u>${text}</u>`, "__"),
     inline("spoiler", /^\|\|([^]+?)\|\|/, (text) => `<span-spoiler>${text}</span-spoiler>`, "||"),
