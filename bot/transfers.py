@@ -42,7 +42,7 @@ from yarl import URL
 from bot.adapter.http_client import find_network, read_bounded
 from bot.concurrency.tasks import crash_point
 from bot.domain.ids import derived_id
-from bot.domain.ledger import ActionResult
+from bot.domain.ledger import ActionPreview, ActionResult
 from bot.errors import BotError, FetchError, TemporaryError
 from bot.fetch.client import describe_client_error
 from bot.plugin_system.components import Service
@@ -89,6 +89,9 @@ class TransferRefused(BotError):
 
 class NodeRefused(BotError):
     """A node refused a request; the text is its own and untrusted: for the log only."""
+
+
+FAILURES = (TransferRefused, NodeRefused, TemporaryError)
 
 
 def to_units(amount: str, decimals: int) -> int:
@@ -195,13 +198,17 @@ OPEN_STATES = (TransferState.RESERVED, TransferState.SIGNED)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be transferred: `amount` in the smallest units of the asset, `fee_limit` in those of `NATIVE`."""
+    """What is to be transferred: `amount` in the smallest units of the asset, `fee_limit` in those of `NATIVE`.
+
+    `fee_note` is what the question adds about the fee.
+    """
 
     recipient: str
     asset: str
     amount: int
     decimals: int
     fee_limit: int
+    fee_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +295,48 @@ class TransferService(Service):
 
     table: Table
     native: str  # the symbol of the native asset
+    native_decimals: int
     network: str
-    account: str = ""  # of the network and the address; empty without a key
+    node: NodeClient  # open while the service runs
+    account: str = ""  # the network and, after the last colon, the address; empty without a key
     rules: TransferRules
     poll_seconds = POLL_SECONDS
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._wake = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.account = await asyncio.to_thread(self.load_account)
+        await self.node.__aenter__()
+        if self.account:
+            self.start_task(self.follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.node.__aexit__(kind, error, trace)
+
+    @abstractmethod
+    def load_account(self) -> str:
+        """Read the key and return its account, empty without one; not on the loop. Raises ConfigError."""
+
+    @abstractmethod
+    def parse_address(self, text: str) -> str:
+        """Return an address as the network writes it. Raises TransferRefused for a mistyped one."""
+
+    @abstractmethod
+    async def decimals(self, asset: str) -> int:
+        """Return how many decimal places an asset has. Raises TransferRefused for what is no asset."""
+
+    @abstractmethod
+    async def balance(self, owner: str, asset: str) -> int:
+        """Return what an address has of an asset, in its smallest units. Raises NodeRefused and TemporaryError."""
+
+    @abstractmethod
+    async def quote(self, order: Order) -> Order:
+        """Return an order that the rules allow with its highest fee, after a simulation. Raises as `prepare` does."""
 
     @abstractmethod
     async def prepare(self, order: Order) -> Mapping[str, Any]:
@@ -312,6 +353,68 @@ class TransferService(Service):
     @abstractmethod
     async def send(self, transfer: Transfer) -> None:
         """Send the signed bytes. Raises NodeRefused and TemporaryError."""
+
+    async def resolve(self, text: str) -> str:
+        """Return the address of an address or a name. Raises TransferRefused if there is none."""
+        return self.parse_address(text)
+
+    def parse_asset(self, token: str) -> str:
+        """Return the address of a token, NATIVE for none. Raises TransferRefused for a mistyped one."""
+        return NATIVE if token.strip() in ("", NATIVE, self.native) else self.parse_address(token)
+
+    async def price(self) -> str:
+        """Return the price of the native asset with its currency; empty if it is not known."""
+        return ""
+
+    @property
+    def address(self) -> str:
+        """The account's address. Raises TransferRefused without a key."""
+        if not self.account:
+            raise TransferRefused("the bot has no account of its own here; name an address")
+        return self.account.rpartition(":")[2]
+
+    def _refuse(self, error: BotError, reason: str = "the node refused it; the log has the reason") -> ActionResult:
+        """Return the result that an error leads to; what a node says is logged, and no prompt contains it."""
+        if not isinstance(error, NodeRefused):
+            return ActionResult(False, error=str(error), authors=())
+        logger.warning("the node of %s refused a request: %s", self.network, error)
+        return ActionResult(False, error=reason, authors=())
+
+    async def tell_balance(self, address: str, token: str) -> ActionResult:
+        """Return what an address, else the account, has of a token, else of the native asset, with its price."""
+        try:
+            owner = await self.resolve(address) if address.strip() else self.address
+            asset = self.parse_asset(token)
+            decimals, units = await self.decimals(asset), await self.balance(owner, asset)
+        except FAILURES as error:
+            return self._refuse(error)
+        price = await self.price() if asset == NATIVE else ""
+        text = f"{owner} has {format_units(units, decimals)} {self.describe_asset(asset)} on {self.network}."
+        return ActionResult(text=f"{text} One is worth {price}." if price else text, authors=())
+
+    async def preview(self, to: str, amount: str, token: str) -> ActionPreview | ActionResult:
+        """Return what would be transferred to which address for which fee, or why it cannot be."""
+        try:
+            recipient, asset = await self.resolve(to), self.parse_asset(token)
+            decimals = await self.decimals(asset)
+            order = await self.quote(Order(recipient, asset, to_units(amount, decimals), decimals, 0))
+        except FAILURES as error:
+            return self._refuse(error)
+        names = [(to.strip(), recipient), (amount.strip(),)]
+        if asset != NATIVE:
+            names.append((token.strip(), asset))
+        arguments = {"to": recipient, "amount": amount.strip(), "token": asset, "max_fee": str(order.fee_limit)}
+        return ActionPreview(self.describe(order, self.native_decimals), tuple(names), arguments)
+
+    async def begin(self, turn: Turn, to: str, amount: str, token: str, max_fee: str) -> ActionResult:
+        """Begin the transfer of a confirmed preview, once for a turn; its outcome is reported in the room."""
+        try:
+            asset = self.parse_asset(token)
+            decimals = await self.decimals(asset)
+            order = Order(self.parse_address(to), asset, to_units(amount, decimals), decimals, to_units(max_fee, 0))
+        except FAILURES as error:
+            return self._refuse(error)
+        return await self.transfer(turn, order)
 
     def may_ask(self, turn: Turn) -> bool:
         """Return whether transfers are possible and the turn answers only people who may ask for them."""
@@ -344,7 +447,7 @@ class TransferService(Service):
         amount, fee = format_units(order.amount, order.decimals), format_units(order.fee_limit, fee_decimals)
         text = (
             f"I would transfer {amount} {self.describe_asset(order.asset)} to {order.recipient} on {self.network}, "
-            f"for a fee of at most {fee} {self.native}. This cannot be undone."
+            f"for a fee of at most {fee} {self.native}{order.fee_note}. This cannot be undone."
         )
         return f"Dry run, nothing is sent: {text}" if self.rules.is_dry_run else text
 
@@ -358,11 +461,8 @@ class TransferService(Service):
                     text="It was simulated successfully. This is a dry run: nothing was sent.", authors=()
                 )
             transfer = await self._reserve(turn, order)
-        except (TransferRefused, TemporaryError) as error:
-            return ActionResult(False, error=str(error), authors=())
-        except NodeRefused as error:
-            logger.warning("a transfer on %s was refused: %s", self.network, error)
-            return ActionResult(False, error="its simulation failed; the log has the reason", authors=())
+        except FAILURES as error:
+            return self._refuse(error, "its simulation failed; the log has the reason")
         self._wake.set()
         if transfer.outcome:  # the action runs again after a crash
             return ActionResult(transfer.state is TransferState.CONFIRMED, transfer.outcome, error=transfer.outcome)
