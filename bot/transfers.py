@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 from itertools import count
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
@@ -41,11 +41,13 @@ from yarl import URL
 
 from bot.adapter.http_client import find_network, read_bounded
 from bot.concurrency.tasks import crash_point
+from bot.domain.character import Effect
+from bot.domain.environment import Authority, Role
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ActionPreview, ActionResult
-from bot.errors import BotError, FetchError, TemporaryError
+from bot.errors import BotError, ConfigError, FetchError, TemporaryError
 from bot.fetch.client import describe_client_error
-from bot.plugin_system.components import Service
+from bot.plugin_system.components import Action, Service, action
 from bot.settings import CommaList, Secret
 from bot.text import shorten
 from bot.turn import Agent, Turn
@@ -66,10 +68,13 @@ __all__ = [
     "TransferState",
     "fetch_price",
     "format_units",
+    "read_value",
     "to_units",
+    "transfer_actions",
     "transfers_table",
 ]
 
+Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
 NATIVE = "native"  # the asset of a network that needs no contract
 DAY = timedelta(days=1)
@@ -182,6 +187,16 @@ class NodeClient:
             detail = str(error.get("message")) if isinstance(error, dict) else str(error)
             raise NodeRefused(f"{method}: {shorten(detail, MAX_CAUSE_LENGTH)}")
         return answer["result"]
+
+
+def read_value(answer: object, kind: type[Value], *path: str) -> Value:
+    """Return the value at a path of a node's answer. Raises NodeRefused if it is missing or of another kind."""
+    value = answer
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise NodeRefused(f"it returned {shorten(str(answer), MAX_CAUSE_LENGTH)} without {'.'.join(path) or 'a value'}")
+    return value
 
 
 class TransferState(StrEnum):
@@ -320,7 +335,15 @@ class TransferService(Service):
 
     @abstractmethod
     def load_account(self) -> str:
-        """Read the key and return its account, empty without one; not on the loop. Raises ConfigError."""
+        """Check the rules, read the key and return its account, empty without one; in a thread. Raises ConfigError."""
+
+    def check_addresses(self, names: str, addresses: Iterable[str]) -> None:
+        """Raise ConfigError for an address in the settings of these names that is not written as the network does."""
+        for address in addresses:
+            with suppress(TransferRefused):
+                if address == NATIVE or self.parse_address(address) == address:
+                    continue
+            raise ConfigError(f"{names}: {address[:60]!r} is not an address as {self.network} writes it")
 
     @abstractmethod
     def parse_address(self, text: str) -> str:
@@ -602,6 +625,66 @@ def _to_transfer(row: Any) -> Transfer:
         row.signed,
         row.outcome,
     )
+
+
+def transfer_actions(
+    service: type[TransferService],
+    prefix: str,
+    *,
+    network: str,
+    address: str,
+    token: str,
+    similes: tuple[Sequence[str], Sequence[str]],
+) -> list[Action[Any]]:
+    """Return PREFIX_BALANCE, for everybody, and PREFIX_TRANSFER, for the operators of the service's account.
+
+    The texts tell the model what the network, an address and a token are; `similes` are those of either action.
+    """
+
+    @action(
+        f"{prefix}_BALANCE",
+        f"Look up how much an {address} on {network} has.",
+        similes=similes[0],
+        effect=Effect.PURE,
+        authority=Authority.harmless("it reads what is public on the network"),
+    )
+    async def check_balance(
+        turn: Turn,
+        address: Annotated[str, f"The {address}; empty for the bot's own account"] = "",
+        token: Annotated[str, f"The {token}"] = "",
+    ) -> ActionResult:
+        return await turn.agent.services[service].tell_balance(address, token)
+
+    async def can_transfer(turn: Turn) -> bool:
+        return turn.agent.services[service].may_ask(turn)
+
+    async def preview_transfer(
+        turn: Turn, to: str, amount: str, token: str = "", max_fee: str = ""
+    ) -> ActionPreview | ActionResult:
+        return await turn.agent.services[service].preview(to, amount, token)
+
+    @action(
+        f"{prefix}_TRANSFER",
+        f"Transfer coins or tokens from the bot's account on {network}.",
+        similes=similes[1],
+        when=can_transfer,
+        role=Role.OWNER,
+        effect=Effect.KEYED,
+        authority=Authority.confirmed(),
+        preview=preview_transfer,
+        confirm="code",
+        deadline=120,
+    )
+    async def transfer(
+        turn: Turn,
+        to: Annotated[str, f"The {address}, as the message has it"],
+        amount: Annotated[str, "The amount as the message has it, such as 0.05"],
+        token: Annotated[str, f"The {token}"] = "",
+        max_fee: Annotated[str, "Leave it empty: the confirmation sets it"] = "",
+    ) -> ActionResult:
+        return await turn.agent.services[service].begin(turn, to, amount, token, max_fee)
+
+    return [check_balance, transfer]
 
 
 async def fetch_price(agent: Agent, url: str, path: str) -> str:

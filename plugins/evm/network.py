@@ -120,14 +120,12 @@ class EvmAccount(TransferService):
 
     def load_account(self) -> str:
         """Read the key and return its account, empty without one; it imports the library and may decrypt."""
+        self.check_addresses("EVM_ALLOWED, EVM_DAILY_LIMIT", (*self.rules.recipients, *self.rules.limits))
         self._key = self._load_key()
         return "" if self._key is None else f"eip155:{self._settings.evm_chain_id}:{self._key.address}"
 
     def _load_key(self) -> Any:
         settings = self._settings
-        for address in (*settings.evm_allowed, *(asset for asset in self.rules.limits if asset != NATIVE)):
-            if not eth_address.is_checksum_address(address):
-                raise ConfigError(f"EVM_ALLOWED, EVM_DAILY_LIMIT: {address[:60]!r} is not an address with its checksum")
         try:
             if settings.evm_private_key is not None:
                 return eth_account.Account.from_key(settings.evm_private_key.get_secret_value())
