@@ -1,5 +1,6 @@
 """Balances and transfers on a local Solana, with the real library and the runtime of its validators."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -301,6 +302,28 @@ async def test_the_key_is_read_from_an_encrypted_file(chain: Chain, tmp_path: Pa
     settings = write_key(tmp_path / "key.pem", "a long password")
     async with running(chain, tmp_path, **settings) as harness:
         assert harness.agent.services[SolanaAccount].address == SENDER
+
+
+def read_files(folder: Path) -> bytes:
+    """Return what all files in a folder contain."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_after_a_transfer_the_key_is_in_no_prompt_log_or_file(
+    chain: Chain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    database = f"sqlite:///{tmp_path / 'greenroom.db'}"
+    async with running(chain, tmp_path, DATABASE_URL=database) as harness:
+        assert (await confirm(harness, await ask(harness, ORDER))).startswith("Transferred")
+        prompts = "".join(request.system + request.prompt for request in harness.model.requests)
+    stored = read_files(tmp_path)
+    assert FRIEND in prompts
+    assert FRIEND.encode() in stored
+    for secret in (str(KEY), bytes(KEY)[:32].hex(), b64encode(bytes(KEY)[:32]).decode()[:40]):
+        assert secret not in prompts + caplog.text
+        assert secret.encode() not in stored
+    assert bytes(KEY)[:32] not in stored
 
 
 @pytest.mark.parametrize("password", ["another one", ""])
