@@ -186,10 +186,10 @@ async def test_a_transfer_that_is_not_final_is_not_called_done_delays_the_next_t
 
 
 @asynccontextmanager
-async def unconfirmed(chain: Chain, folder: Path) -> AsyncIterator[AgentHarness]:
+async def unconfirmed(chain: Chain, folder: Path, **settings: str) -> AsyncIterator[AgentHarness]:
     """Run a bot that has sent a transfer to a network which makes no blocks."""
     chain.is_waiting = True
-    async with running(chain, folder) as harness:
+    async with running(chain, folder, **settings) as harness:
         assert "under way" in await confirm(harness, await ask(harness, ORDER), is_final=False)
         if not chain.counts["sendTransaction"]:
             await chain.wait_for_calls("sendTransaction")
@@ -252,6 +252,23 @@ async def test_an_expired_transfer_is_not_called_failed_while_it_may_be_in_a_blo
             chain.status_lag = 0  # the node has caught up, or is another one
         assert (await harness.adapter.wait_until_sent(count + 1))[-1].startswith("Transferred")
     assert len(chain.landed) == 1
+
+
+@pytest.mark.parametrize(
+    ("is_taken", "report"), [(True, "Transferred 0.5 SOL"), (False, "The transfer was not made: the network did not")]
+)
+async def test_what_became_of_a_transfer_while_the_bot_was_off_is_reported_after_its_start(
+    chain: Chain, tmp_path: Path, is_taken: bool, report: str
+) -> None:
+    settings = {"DATABASE_URL": f"sqlite:///{tmp_path / 'greenroom.db'}"}
+    async with unconfirmed(chain, tmp_path, **settings):
+        pass
+    if is_taken:
+        chain.land()
+    chain.expire()
+    async with running(chain, tmp_path, **settings) as harness:
+        assert (await harness.adapter.wait_until_sent(1))[0].startswith(report)
+    assert chain.balance(FRIEND) == (HALF if is_taken else 0)
 
 
 async def test_a_transfer_that_the_network_rejects_is_reported_as_rejected(chain: Chain, tmp_path: Path) -> None:
