@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 from itertools import count
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
@@ -41,11 +41,13 @@ from yarl import URL
 
 from bot.adapter.http_client import find_network, read_bounded
 from bot.concurrency.tasks import crash_point
+from bot.domain.character import Effect
+from bot.domain.environment import Authority, Role
 from bot.domain.ids import derived_id
-from bot.domain.ledger import ActionResult
-from bot.errors import BotError, FetchError, TemporaryError
+from bot.domain.ledger import ActionPreview, ActionResult
+from bot.errors import BotError, ConfigError, FetchError, TemporaryError
 from bot.fetch.client import describe_client_error
-from bot.plugin_system.components import Service
+from bot.plugin_system.components import Action, Service, action
 from bot.settings import CommaList, Secret
 from bot.text import shorten
 from bot.turn import Agent, Turn
@@ -66,10 +68,13 @@ __all__ = [
     "TransferState",
     "fetch_price",
     "format_units",
+    "read_value",
     "to_units",
+    "transfer_actions",
     "transfers_table",
 ]
 
+Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
 NATIVE = "native"  # the asset of a network that needs no contract
 DAY = timedelta(days=1)
@@ -89,6 +94,9 @@ class TransferRefused(BotError):
 
 class NodeRefused(BotError):
     """A node refused a request; the text is its own and untrusted: for the log only."""
+
+
+FAILURES = (TransferRefused, NodeRefused, TemporaryError)
 
 
 def to_units(amount: str, decimals: int) -> int:
@@ -181,6 +189,16 @@ class NodeClient:
         return answer["result"]
 
 
+def read_value(answer: object, kind: type[Value], *path: str) -> Value:
+    """Return the value at a path of a node's answer. Raises NodeRefused if it is missing or of another kind."""
+    value = answer
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise NodeRefused(f"it returned {shorten(str(answer), MAX_CAUSE_LENGTH)} without {'.'.join(path) or 'a value'}")
+    return value
+
+
 class TransferState(StrEnum):
     """How far a transfer is. Only the last two are final."""
 
@@ -195,13 +213,17 @@ OPEN_STATES = (TransferState.RESERVED, TransferState.SIGNED)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be transferred: `amount` in the smallest units of the asset, `fee_limit` in those of `NATIVE`."""
+    """What is to be transferred: `amount` in the smallest units of the asset, `fee_limit` in those of `NATIVE`.
+
+    `fee_note` is what the question adds about the fee.
+    """
 
     recipient: str
     asset: str
     amount: int
     decimals: int
     fee_limit: int
+    fee_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +310,56 @@ class TransferService(Service):
 
     table: Table
     native: str  # the symbol of the native asset
+    native_decimals: int
     network: str
-    account: str = ""  # of the network and the address; empty without a key
+    node: NodeClient  # open while the service runs
+    account: str = ""  # the network and, after the last colon, the address; empty without a key
     rules: TransferRules
     poll_seconds = POLL_SECONDS
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._wake = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.account = await asyncio.to_thread(self.load_account)
+        await self.node.__aenter__()
+        if self.account:
+            self.start_task(self.follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.node.__aexit__(kind, error, trace)
+
+    @abstractmethod
+    def load_account(self) -> str:
+        """Check the rules, read the key and return its account, empty without one; in a thread. Raises ConfigError."""
+
+    def check_addresses(self, names: str, addresses: Iterable[str]) -> None:
+        """Raise ConfigError for an address in the settings of these names that is not written as the network does."""
+        for address in addresses:
+            with suppress(TransferRefused):
+                if address == NATIVE or self.parse_address(address) == address:
+                    continue
+            raise ConfigError(f"{names}: {address[:60]!r} is not an address as {self.network} writes it")
+
+    @abstractmethod
+    def parse_address(self, text: str) -> str:
+        """Return an address as the network writes it. Raises TransferRefused for a mistyped one."""
+
+    @abstractmethod
+    async def decimals(self, asset: str) -> int:
+        """Return how many decimal places an asset has. Raises TransferRefused for what is no asset."""
+
+    @abstractmethod
+    async def balance(self, owner: str, asset: str) -> int:
+        """Return what an address has of an asset, in its smallest units. Raises NodeRefused and TemporaryError."""
+
+    @abstractmethod
+    async def quote(self, order: Order) -> Order:
+        """Return an order that the rules allow with its highest fee, after a simulation. Raises as `prepare` does."""
 
     @abstractmethod
     async def prepare(self, order: Order) -> Mapping[str, Any]:
@@ -312,6 +376,68 @@ class TransferService(Service):
     @abstractmethod
     async def send(self, transfer: Transfer) -> None:
         """Send the signed bytes. Raises NodeRefused and TemporaryError."""
+
+    async def resolve(self, text: str) -> str:
+        """Return the address of an address or a name. Raises TransferRefused if there is none."""
+        return self.parse_address(text)
+
+    def parse_asset(self, token: str) -> str:
+        """Return the address of a token, NATIVE for none. Raises TransferRefused for a mistyped one."""
+        return NATIVE if token.strip() in ("", NATIVE, self.native) else self.parse_address(token)
+
+    async def price(self) -> str:
+        """Return the price of the native asset with its currency; empty if it is not known."""
+        return ""
+
+    @property
+    def address(self) -> str:
+        """The account's address. Raises TransferRefused without a key."""
+        if not self.account:
+            raise TransferRefused("the bot has no account of its own here; name an address")
+        return self.account.rpartition(":")[2]
+
+    def _refuse(self, error: BotError, reason: str = "the node refused it; the log has the reason") -> ActionResult:
+        """Return the result that an error leads to; what a node says is logged, and no prompt contains it."""
+        if not isinstance(error, NodeRefused):
+            return ActionResult(False, error=str(error), authors=())
+        logger.warning("the node of %s refused a request: %s", self.network, error)
+        return ActionResult(False, error=reason, authors=())
+
+    async def tell_balance(self, address: str, token: str) -> ActionResult:
+        """Return what an address, else the account, has of a token, else of the native asset, with its price."""
+        try:
+            owner = await self.resolve(address) if address.strip() else self.address
+            asset = self.parse_asset(token)
+            decimals, units = await self.decimals(asset), await self.balance(owner, asset)
+        except FAILURES as error:
+            return self._refuse(error)
+        price = await self.price() if asset == NATIVE else ""
+        text = f"{owner} has {format_units(units, decimals)} {self.describe_asset(asset)} on {self.network}."
+        return ActionResult(text=f"{text} One is worth {price}." if price else text, authors=())
+
+    async def preview(self, to: str, amount: str, token: str) -> ActionPreview | ActionResult:
+        """Return what would be transferred to which address for which fee, or why it cannot be."""
+        try:
+            recipient, asset = await self.resolve(to), self.parse_asset(token)
+            decimals = await self.decimals(asset)
+            order = await self.quote(Order(recipient, asset, to_units(amount, decimals), decimals, 0))
+        except FAILURES as error:
+            return self._refuse(error)
+        names = [(to.strip(), recipient), (amount.strip(),)]
+        if asset != NATIVE:
+            names.append((token.strip(), asset))
+        arguments = {"to": recipient, "amount": amount.strip(), "token": asset, "max_fee": str(order.fee_limit)}
+        return ActionPreview(self.describe(order, self.native_decimals), tuple(names), arguments)
+
+    async def begin(self, turn: Turn, to: str, amount: str, token: str, max_fee: str) -> ActionResult:
+        """Begin the transfer of a confirmed preview, once for a turn; its outcome is reported in the room."""
+        try:
+            asset = self.parse_asset(token)
+            decimals = await self.decimals(asset)
+            order = Order(self.parse_address(to), asset, to_units(amount, decimals), decimals, to_units(max_fee, 0))
+        except FAILURES as error:
+            return self._refuse(error)
+        return await self.transfer(turn, order)
 
     def may_ask(self, turn: Turn) -> bool:
         """Return whether transfers are possible and the turn answers only people who may ask for them."""
@@ -344,7 +470,7 @@ class TransferService(Service):
         amount, fee = format_units(order.amount, order.decimals), format_units(order.fee_limit, fee_decimals)
         text = (
             f"I would transfer {amount} {self.describe_asset(order.asset)} to {order.recipient} on {self.network}, "
-            f"for a fee of at most {fee} {self.native}. This cannot be undone."
+            f"for a fee of at most {fee} {self.native}{order.fee_note}. This cannot be undone."
         )
         return f"Dry run, nothing is sent: {text}" if self.rules.is_dry_run else text
 
@@ -358,11 +484,8 @@ class TransferService(Service):
                     text="It was simulated successfully. This is a dry run: nothing was sent.", authors=()
                 )
             transfer = await self._reserve(turn, order)
-        except (TransferRefused, TemporaryError) as error:
-            return ActionResult(False, error=str(error), authors=())
-        except NodeRefused as error:
-            logger.warning("a transfer on %s was refused: %s", self.network, error)
-            return ActionResult(False, error="its simulation failed; the log has the reason", authors=())
+        except FAILURES as error:
+            return self._refuse(error, "its simulation failed; the log has the reason")
         self._wake.set()
         if transfer.outcome:  # the action runs again after a crash
             return ActionResult(transfer.state is TransferState.CONFIRMED, transfer.outcome, error=transfer.outcome)
@@ -502,6 +625,66 @@ def _to_transfer(row: Any) -> Transfer:
         row.signed,
         row.outcome,
     )
+
+
+def transfer_actions(
+    service: type[TransferService],
+    prefix: str,
+    *,
+    network: str,
+    address: str,
+    token: str,
+    similes: tuple[Sequence[str], Sequence[str]],
+) -> list[Action[Any]]:
+    """Return PREFIX_BALANCE, for everybody, and PREFIX_TRANSFER, for the operators of the service's account.
+
+    The texts tell the model what the network, an address and a token are; `similes` are those of either action.
+    """
+
+    @action(
+        f"{prefix}_BALANCE",
+        f"Look up how much an {address} on {network} has.",
+        similes=similes[0],
+        effect=Effect.PURE,
+        authority=Authority.harmless("it reads what is public on the network"),
+    )
+    async def check_balance(
+        turn: Turn,
+        address: Annotated[str, f"The {address}; empty for the bot's own account"] = "",
+        token: Annotated[str, f"The {token}"] = "",
+    ) -> ActionResult:
+        return await turn.agent.services[service].tell_balance(address, token)
+
+    async def can_transfer(turn: Turn) -> bool:
+        return turn.agent.services[service].may_ask(turn)
+
+    async def preview_transfer(
+        turn: Turn, to: str, amount: str, token: str = "", max_fee: str = ""
+    ) -> ActionPreview | ActionResult:
+        return await turn.agent.services[service].preview(to, amount, token)
+
+    @action(
+        f"{prefix}_TRANSFER",
+        f"Transfer coins or tokens from the bot's account on {network}.",
+        similes=similes[1],
+        when=can_transfer,
+        role=Role.OWNER,
+        effect=Effect.KEYED,
+        authority=Authority.confirmed(),
+        preview=preview_transfer,
+        confirm="code",
+        deadline=120,
+    )
+    async def transfer(
+        turn: Turn,
+        to: Annotated[str, f"The {address}, as the message has it"],
+        amount: Annotated[str, "The amount as the message has it, such as 0.05"],
+        token: Annotated[str, f"The {token}"] = "",
+        max_fee: Annotated[str, "Leave it empty: the confirmation sets it"] = "",
+    ) -> ActionResult:
+        return await turn.agent.services[service].begin(turn, to, amount, token, max_fee)
+
+    return [check_balance, transfer]
 
 
 async def fetch_price(agent: Agent, url: str, path: str) -> str:

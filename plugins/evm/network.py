@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 from sqlalchemy import MetaData
@@ -39,7 +37,6 @@ else:
     eth_account = LazyModule("eth_account")
     eth_address = LazyModule("eth_utils.address", "eth_utils")
 
-logger = logging.getLogger(__name__)
 metadata = MetaData()
 transfers = transfers_table("evm", metadata)
 NETWORKS: Final = {
@@ -53,7 +50,7 @@ NETWORKS: Final = {
     43114: ("Avalanche", "AVAX"),
     11155111: ("Sepolia (test)", "ETH"),
 }
-NATIVE_DECIMALS, MAX_DECIMALS = 18, 36
+MAX_DECIMALS = 36
 DECIMALS_CALL, BALANCE_CALL, TRANSFER_CALL = "0x313ce567", "0x70a08231", "0xa9059cbb"
 TRANSFER_EVENT = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 SETTLED_BLOCKS = 12  # after so many a used nonce is not free again
@@ -106,6 +103,7 @@ class EvmAccount(TransferService):
 
     capability = "It can read balances on an EVM network, and transfer where its operators confirm it."
     table = transfers
+    native_decimals = 18
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -117,30 +115,17 @@ class EvmAccount(TransferService):
         self.rules = TransferRules.build(
             settings.evm_operators, settings.evm_allowed, settings.evm_daily_limit, settings.evm_dry_run
         )
-        self._node = NodeClient(settings.evm_provider_url, agent.settings.network_environment())
-        self._stack = AsyncExitStack()
+        self.node = NodeClient(settings.evm_provider_url, agent.settings.network_environment())
         self._key: Any = None
 
-    async def __aenter__(self) -> Self:
-        self._key = await asyncio.to_thread(self._load_key)
-        if self._key is not None:
-            self.account = f"eip155:{self._settings.evm_chain_id}:{self._key.address}"
-        await self._stack.enter_async_context(self._node)
-        if self.account:
-            self.start_task(self.follow())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
+    def load_account(self) -> str:
+        """Read the key and return its account, empty without one; it imports the library and may decrypt."""
+        self.check_addresses("EVM_ALLOWED, EVM_DAILY_LIMIT", (*self.rules.recipients, *self.rules.limits))
+        self._key = self._load_key()
+        return "" if self._key is None else f"eip155:{self._settings.evm_chain_id}:{self._key.address}"
 
     def _load_key(self) -> Any:
-        """Return the account of the key, None without one. It imports the library and may decrypt: not on the loop."""
         settings = self._settings
-        for address in (*settings.evm_allowed, *(asset for asset in self.rules.limits if asset != NATIVE)):
-            if not eth_address.is_checksum_address(address):
-                raise ConfigError(f"EVM_ALLOWED, EVM_DAILY_LIMIT: {address[:60]!r} is not an address with its checksum")
         try:
             if settings.evm_private_key is not None:
                 return eth_account.Account.from_key(settings.evm_private_key.get_secret_value())
@@ -153,17 +138,6 @@ class EvmAccount(TransferService):
             raise ConfigError(f"{name}: the key cannot be read ({type(error).__name__})") from None
         return None
 
-    @property
-    def address(self) -> str:
-        """The account's address. Raises TransferRefused without a key."""
-        if self._key is None:
-            raise TransferRefused("the bot has no account of its own here; name an address")
-        return str(self._key.address)
-
-    def log_refusal(self, error: NodeRefused) -> None:
-        """Log what the node says, which no prompt contains."""
-        logger.warning("the node of %s refused a request: %s", self.network, error)
-
     def parse_address(self, text: str) -> str:
         """Return an address with its checksum. Raises TransferRefused for a mistyped one."""
         text = text.strip()
@@ -172,25 +146,21 @@ class EvmAccount(TransferService):
             raise TransferRefused(f"{text[:60]!r} is not an address: its length or checksum is wrong")
         return str(eth_address.to_checksum_address(text))
 
-    def parse_asset(self, token: str) -> str:
-        """Return the contract of a token, NATIVE for none. Raises TransferRefused for a mistyped one."""
-        return NATIVE if token.strip() in ("", NATIVE) else self.parse_address(token)
-
     async def resolve(self, text: str) -> str:
         """Return the address of an address or an ENS name. Raises TransferRefused if there is none."""
         if "." not in text:
             return self.parse_address(text)
         await self._check_chain()
         names = await asyncio.to_thread(import_library, "plugins.evm.names")  # it imports web3, which takes a second
-        if (address := await names.find_name(self._node, text.strip())) is None:
+        if (address := await names.find_name(self.node, text.strip())) is None:
             raise TransferRefused(f"there is no address for the name {text.strip()[:60]!r} on {self.network}")
         return self.parse_address(address)
 
     async def decimals(self, asset: str) -> int:
         """Return how many decimal places an asset has."""
         if asset == NATIVE:
-            return NATIVE_DECIMALS
-        decimals = _number(await self._node.call("eth_call", {"to": asset, "data": DECIMALS_CALL}, "latest"))
+            return self.native_decimals
+        decimals = _number(await self.node.call("eth_call", {"to": asset, "data": DECIMALS_CALL}, "latest"))
         if decimals > MAX_DECIMALS:
             raise TransferRefused(f"{asset} is not a token")
         return decimals
@@ -199,8 +169,8 @@ class EvmAccount(TransferService):
         """Return what an address has of an asset, in its smallest units."""
         await self._check_chain()
         if asset == NATIVE:
-            return _number(await self._node.call("eth_getBalance", owner, "latest"))
-        return _number(await self._node.call("eth_call", {"to": asset, "data": BALANCE_CALL + _word(owner)}, "latest"))
+            return _number(await self.node.call("eth_getBalance", owner, "latest"))
+        return _number(await self.node.call("eth_call", {"to": asset, "data": BALANCE_CALL + _word(owner)}, "latest"))
 
     async def price(self) -> str:
         """Return the price of the native coin with its currency; empty if it is not known."""
@@ -211,7 +181,7 @@ class EvmAccount(TransferService):
         self.check_rules(order)
         await self._check_chain()
         gas, base_fee, tip = await self._estimate(order)
-        return Order(order.recipient, order.asset, order.amount, order.decimals, gas * (2 * base_fee + tip))
+        return replace(order, fee_limit=gas * (2 * base_fee + tip))
 
     async def prepare(self, order: Order) -> Mapping[str, Any]:
         """Return the transaction to sign, with the account's next nonce."""
@@ -223,7 +193,7 @@ class EvmAccount(TransferService):
         if await self.balance(self.address, NATIVE) < needed:
             raise TransferRefused("the account does not have enough for the amount and the fee")
         nonce, pending = [
-            _number(await self._node.call("eth_getTransactionCount", self.address, block))
+            _number(await self.node.call("eth_getTransactionCount", self.address, block))
             for block in ("latest", "pending")
         ]
         if nonce != pending:
@@ -248,15 +218,15 @@ class EvmAccount(TransferService):
     async def send(self, transfer: Transfer) -> None:
         """Send the signed bytes; the node takes the same ones again."""
         await self._check_chain()
-        await self._node.call("eth_sendRawTransaction", transfer.signed)
+        await self.node.call("eth_sendRawTransaction", transfer.signed)
 
     async def find(self, transfer: Transfer) -> Sighting:
         """Return what the network shows: a receipt deep enough, or that another transaction has used the nonce."""
         await self._check_chain()
-        latest = _number(await self._node.call("eth_blockNumber"))
+        latest = _number(await self.node.call("eth_blockNumber"))
         settled = hex(max(0, latest - max(SETTLED_BLOCKS, self._settings.evm_confirmations)))
-        used = _number(await self._node.call("eth_getTransactionCount", self.address, settled))
-        receipt = await self._node.call("eth_getTransactionReceipt", transfer.transaction_id)
+        used = _number(await self.node.call("eth_getTransactionCount", self.address, settled))
+        receipt = await self.node.call("eth_getTransactionReceipt", transfer.transaction_id)
         if isinstance(receipt, dict):
             block = _number(receipt.get("blockNumber"))
             if latest - block + 1 < self._settings.evm_confirmations:
@@ -265,7 +235,7 @@ class EvmAccount(TransferService):
         if used > transfer.terms["nonce"]:
             text = "The transfer was not made: another transaction of the account has taken its place."
             return Sighting(TransferState.FAILED, text)
-        known = await self._node.call("eth_getTransactionByHash", transfer.transaction_id)
+        known = await self.node.call("eth_getTransactionByHash", transfer.transaction_id)
         return Sighting(is_received=known is not None)
 
     def _judge(self, transfer: Transfer, receipt: Mapping[str, Any], block: int) -> Sighting:
@@ -280,7 +250,7 @@ class EvmAccount(TransferService):
 
     async def _check_chain(self) -> None:
         """Raise TemporaryError if the node serves another chain than the settings name."""
-        chain = _number(await self._node.call("eth_chainId"))
+        chain = _number(await self.node.call("eth_chainId"))
         if chain != self._settings.evm_chain_id:
             raise TemporaryError(f"the node serves chain {chain}, not EVM_CHAIN_ID {self._settings.evm_chain_id}")
 
@@ -293,13 +263,13 @@ class EvmAccount(TransferService):
     async def _estimate(self, order: Order) -> tuple[int, int, int]:
         """Simulate an order; return its gas, the base fee and the tip. Raises NodeRefused if the simulation fails."""
         call = self._build_call(order)
-        returned = await self._node.call("eth_call", call, "latest")
+        returned = await self.node.call("eth_call", call, "latest")
         if order.asset != NATIVE and returned != "0x" and not _number(returned):
             raise TransferRefused("the token refuses the transfer")
-        gas = _number(await self._node.call("eth_estimateGas", call))
-        block = await self._node.call("eth_getBlockByNumber", "latest", False)
+        gas = _number(await self.node.call("eth_estimateGas", call))
+        block = await self.node.call("eth_getBlockByNumber", "latest", False)
         base_fee = _number(block.get("baseFeePerGas") if isinstance(block, dict) else None)
-        return gas + gas // 5, base_fee, _number(await self._node.call("eth_maxPriorityFeePerGas"))
+        return gas + gas // 5, base_fee, _number(await self.node.call("eth_maxPriorityFeePerGas"))
 
 
 def _number(value: object) -> int:

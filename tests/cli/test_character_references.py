@@ -177,7 +177,7 @@ def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workd
     write(workdir, plugin, "mine.py")
     document = {
         "name": "Ada",
-        "plugins": ["./mine", "/app/src/index.ts", "@elizaos/plugin-solana"],
+        "plugins": ["./mine", "/app/src/index.ts", "@elizaos/plugin-near"],
         "adapters": ["web", "twitter"],
         "settings": {
             "WEATHER_UNIT": "C",

@@ -57,7 +57,7 @@ def test_an_unknown_plugin_gets_a_suggestion(workdir: Path) -> None:
         load_character_config(write(workdir, plugins=["bootstrop"]))
 
 
-@pytest.mark.parametrize("name", ["@elizaos/plugin-solana", "/app/src/index.ts"])
+@pytest.mark.parametrize("name", ["@elizaos/plugin-near", "/app/src/index.ts"])
 def test_a_plugin_of_elizaos_is_only_a_note(workdir: Path, name: str) -> None:
     [note] = load_character_config(write(workdir, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
@@ -69,16 +69,16 @@ def test_plugins_of_elizaos_given_as_objects_are_read_as_their_names(
     objects = [
         {"name": "web-search", "package": "@elizaos/plugin-web-search", "description": "Searches."},
         {"name": "offline", "package": "@elizaos/plugin-offline"},
-        {"package": "@elizaos/plugin-solana"},
+        {"package": "@elizaos/plugin-near"},
     ]
     path = write(workdir, plugins=objects)
     assert entry(["character", "check", str(path)]) == 0
     out = capsys.readouterr().out
     assert "plugins[0]: an object read as its name, web-search" in out
-    assert "plugins[2]: an object read as its package, @elizaos/plugin-solana" in out
+    assert "plugins[2]: an object read as its package, @elizaos/plugin-near" in out
     config = load_character_config(path)
     assert "offline" in [plugin.name for plugin in config.plugins]
-    assert [note.split(":")[0] for note in config.notes[:2]] == ["web-search", "@elizaos/plugin-solana"]
+    assert [note.split(":")[0] for note in config.notes[:2]] == ["web-search", "@elizaos/plugin-near"]
 
 
 LIST_PLUGIN = """from bot import Plugin, SettingsModel

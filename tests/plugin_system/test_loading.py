@@ -188,6 +188,24 @@ def test_a_model_for_vectors_on_this_computer_makes_them_instead_of_a_provider(t
     assert names(loaded) == ["bootstrap", "sql", "embeddings", "openai"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "set SOLANA_RPC_URL to the address of your node"),
+        ({"SOLANA_RPC_URL": "http://127.0.0.1:9"}, f"solders is not installed: {install_command('solana')}"),
+    ],
+)
+def test_an_elizaos_plugin_that_is_off_needs_no_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "solders"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not Path(entry, "solders").exists()])
+    loaded = load(tmp_path, "@elizaos/plugin-solana", **settings)
+    assert "solana" not in names(loaded)
+    assert f"plugin solana is off: {reason}" in loaded.notes
+
+
 def test_without_its_package_a_model_for_vectors_is_off_and_the_note_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,7 +452,7 @@ def test_an_unknown_name_without_a_similar_name_lists_the_available_plugins(tmp_
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("@elizaos/plugin-solana", "there is no counterpart here"),
+        ("@elizaos/plugin-near", "there is no counterpart here"),
         ("@elizaos/plugin-local-ai", "there is no counterpart here"),
         ("@elizaos/plugin-discord", "discord is an adapter here"),
         ("@elizaos/client-twitter", "twitter is an adapter here"),
