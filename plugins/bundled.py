@@ -19,6 +19,7 @@ BUNDLED: Final = (
     {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
     {"name": "evm", "purpose": "tools", "settings": ("EVM_PROVIDER_URL",)},
+    {"name": "farcaster", "purpose": "tools", "settings": ("FARCASTER_HUB",)},
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
     {"name": "feeds", "purpose": "tools", "settings": ("FEEDS",)},
     {"name": "idle_talk", "purpose": "tools", "settings": ("IDLE_TALK",)},

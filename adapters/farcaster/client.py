@@ -98,11 +98,11 @@ class HubClient:
         return read_user(answer.get("messages"))
 
     async def submit(self, body: bytes) -> None:
-        """Give the hub a signed message, which it takes once, however often it gets it."""
+        """Submit a signed message, which the hub takes once, however often it gets it."""
         await self._call("POST", "submitMessage", body=body, label="send")
 
     async def validate(self, body: bytes) -> bool:
-        """Return whether the hub would take a signed message, without giving it."""
+        """Return whether the hub would take a signed message, without submitting it."""
         return (await self._call("POST", "validateMessage", body=body)).get("valid") is True
 
     async def _call(

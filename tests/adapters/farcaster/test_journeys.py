@@ -190,7 +190,7 @@ async def test_a_cast_that_arrived_without_an_answer_is_sent_again_with_the_same
     assert (delivery.state, delivery.external_id) == (DeliveryState.SENT, made.id)
 
 
-async def test_a_refusal_for_a_moment_is_tried_again_and_a_final_one_is_not(
+async def test_a_part_that_is_refused_for_now_is_sent_again_and_after_a_final_refusal_it_is_not(
     run_farcaster: RunFarcaster, emulator: Emulator
 ) -> None:
     emulator.faults.append(FaultResponse(SUBMIT, 400, {"error": "unavailable", "errorDetail": "mempool is full"}))
