@@ -1,7 +1,8 @@
 """Casts as signed messages of the Farcaster protocol. Pure functions.
 
 The field numbers are those of the published schema (`message.proto` of Snapchain). The same cast of the same time has
-the same bytes, and so the same hash, which is its id: a hub that gets it twice has it once.
+the same bytes, and so the same hash, which is its id: a hub that gets it twice has it once. Libraries for protobuf do
+not promise the same bytes in each version, so the few fields of a cast are written here.
 """
 
 from collections.abc import Sequence
