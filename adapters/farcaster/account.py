@@ -84,7 +84,7 @@ class FarcasterAccount:
         except RequestRefused as error:
             if not error.is_final:
                 raise NotSent(str(error)) from error
-            if await self._has(cast.id) is False:
+            if not (error.is_duplicate or await self._has(cast.id)):
                 raise Undeliverable(str(error)) from error
         kind, _, root = delivery.target.partition(":")
         self._threads.note(cast.id, root if kind == "cast" else str(cast.id))

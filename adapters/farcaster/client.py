@@ -26,6 +26,7 @@ MAX_RESPONSE_BYTES = 8 << 20
 MAX_DETAIL_LENGTH = 200
 PAGE_SIZE = 100
 LIMIT_SECONDS = 60.0  # if a 429 does not say how long it lasts
+DUPLICATE = re.compile(r"duplicate|already been merged", re.IGNORECASE)
 # A hub answers every failure of its own with 400 too.
 TRANSIENT = re.compile(r"unavailable|internal|rate.?limit|mempool|time.?out|not ready", re.IGNORECASE)
 Json = dict[str, Any]
@@ -37,6 +38,7 @@ class RequestRefused(Exception):
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"the hub says {status}: {detail}" if detail else f"the hub says {status}")
         self.status = status
+        self.is_duplicate = bool(DUPLICATE.search(detail))  # the hub has the message
         self.is_final = status == 400 and not TRANSIENT.search(detail)  # about what was sent, not about who sends
 
 

@@ -190,6 +190,19 @@ async def test_a_cast_that_arrived_without_an_answer_is_sent_again_with_the_same
     assert (delivery.state, delivery.external_id) == (DeliveryState.SENT, made.id)
 
 
+@pytest.mark.parametrize("answer", [{"error": "bad_request.duplicate"}, {"error": "bad_request.conflict"}], ids=str)
+async def test_a_repeated_cast_that_the_hub_refuses_is_sent_if_the_hub_has_it(
+    answer: dict[str, str], run_farcaster: RunFarcaster, emulator: Emulator
+) -> None:
+    emulator.faults.append(FaultResponse(SUBMIT, is_late=True))
+    emulator.faults.append(FaultResponse(SUBMIT, 400, answer))
+    async with run_farcaster() as farcaster:
+        emulator.say("kim", "@greenroom hello")
+        await farcaster.settle()
+        [delivery] = await farcaster.deliveries()
+    assert (delivery.state, delivery.external_id) == (DeliveryState.SENT, emulator.bot_casts[0].id)
+
+
 async def test_a_part_that_is_refused_for_now_is_sent_again_and_after_a_final_refusal_it_is_not(
     run_farcaster: RunFarcaster, emulator: Emulator
 ) -> None:
