@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.discord.emulator import Emulator as Discord
+from adapters.farcaster.emulator import Emulator as Farcaster
 from adapters.mastodon.emulator import Emulator as Mastodon
 from adapters.matrix.emulator import Homeserver
 from adapters.telegram.emulator import Emulator as Telegram
@@ -26,6 +27,7 @@ ENDPOINTS = {
         "Discord": Discord,
         "Telegram": Telegram,
         "X": X,
+        "Farcaster": Farcaster,
         "Mastodon": Mastodon,
         "Matrix": Homeserver,
     }.items()

@@ -20,7 +20,7 @@ DIST = ROOT / "dist"
 PACKAGES = ("adapters", "bot", "plugins")
 RENAMED = {"characters/": "bot/characters/", "plugins.json": "bot/plugins.json"}  # `force-include` in pyproject.toml
 TYPED = [f"{package}/py.typed" for package in PACKAGES]
-# Emulators without the library of their platform; that of Telegram imports the one that its bots have too.
+# Emulators without the library of their platform; those of Farcaster and Telegram import what their bots have too.
 EMULATOR_TEST = """
 import pytest
 

@@ -20,6 +20,7 @@ BUNDLED: Final = (
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
     {"name": "evm", "purpose": "tools", "settings": ("EVM_PROVIDER_URL",)},
     {"name": "solana", "purpose": "tools", "settings": ("SOLANA_RPC_URL",)},
+    {"name": "farcaster", "purpose": "tools", "settings": ("FARCASTER_HUB",)},
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
     {"name": "feeds", "purpose": "tools", "settings": ("FEEDS",)},
     {"name": "idle_talk", "purpose": "tools", "settings": ("IDLE_TALK",)},

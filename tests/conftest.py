@@ -21,6 +21,7 @@ ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
 PRELOADED = (
     *("adapters.console.adapter", "adapters.discord.adapter", "adapters.matrix.adapter", "adapters.telegram.adapter"),
     *(
+        "adapters.farcaster.adapter",
         "adapters.mastodon.adapter",
         "adapters.web.adapter",
         "adapters.x.adapter",

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.discord.emulator.server import start_emulator as discord
+from adapters.farcaster.emulator import start_emulator as farcaster
 from adapters.mastodon.emulator import start_emulator as mastodon
 from adapters.matrix.emulator import start_emulator as matrix
 from adapters.telegram.emulator.server import start_emulator as telegram
@@ -15,7 +16,14 @@ from adapters.x.emulator.server import start_emulator as x
 from bot.platform import EmulatedPlatform
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
-EMULATORS = {"discord": discord, "mastodon": mastodon, "matrix": matrix, "telegram": telegram, "x": x}
+EMULATORS = {
+    "discord": discord,
+    "farcaster": farcaster,
+    "mastodon": mastodon,
+    "matrix": matrix,
+    "telegram": telegram,
+    "x": x,
+}
 EVERY = pytest.mark.parametrize("emulated", EMULATORS.values(), ids=EMULATORS)
 PATHS = (
     ("GET", "/"),

@@ -9,7 +9,7 @@ from bot.testing import check_adapter_contract
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("name", ["mastodon", "matrix", "telegram", "x"])
+@pytest.mark.parametrize("name", ["farcaster", "mastodon", "matrix", "telegram", "x"])
 async def test_a_bundled_adapter_obeys_the_contract(name: str) -> None:
     spec = find_adapter(name)
     assert isinstance(spec, AdapterSpec)

@@ -189,9 +189,12 @@ async def test_characters_that_share_an_account_share_the_emulated_one(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("web", "'web' is not a platform with an emulator: available: discord, mastodon, matrix, telegram, x"),
+        (
+            "web",
+            "'web' is not a platform with an emulator: available: discord, farcaster, mastodon, matrix, telegram, x",
+        ),
         ("discrod", "did you mean 'discord'"),
-        (",", "--emulate needs one or more of discord,mastodon,matrix,telegram,x"),
+        (",", "--emulate needs one or more of discord,farcaster,mastodon,matrix,telegram,x"),
     ],
 )
 def test_a_platform_without_an_emulator_is_a_usage_error(text: str, expected: str) -> None:

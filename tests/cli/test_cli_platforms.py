@@ -63,7 +63,7 @@ def load_config(folder: Path, name: str = "Ada", **more: object) -> CharacterCon
 def test_without_any_token_only_the_web_page_is_on(workdir: Path) -> None:
     found = list_platforms([load_config(workdir)])
     assert [platform.name for platform in found if platform.is_on] == ["web"]
-    assert [platform.name for platform in found][:4] == ["web", "discord", "mastodon", "matrix"]
+    assert [platform.name for platform in found][:4] == ["web", "discord", "farcaster", "mastodon"]
     assert all(platform.off_reason for platform in found if platform.name != "web")
 
 

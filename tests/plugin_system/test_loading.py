@@ -475,6 +475,15 @@ def test_an_elizaos_plugin_name_maps_to_a_bundled_plugin(tmp_path: Path, name: s
     assert load(tmp_path, name).notes == ()
 
 
+def test_the_farcaster_plugin_of_elizaos_maps_to_the_bundled_plugin_which_needs_the_address_of_a_hub(
+    tmp_path: Path,
+) -> None:
+    loaded = load(tmp_path, "@elizaos/plugin-farcaster")
+    assert "farcaster" not in names(loaded)
+    assert loaded.notes == ("plugin farcaster is off: set FARCASTER_HUB to the HTTP address of a hub",)
+    assert "farcaster" in names(load(tmp_path, "@elizaos/plugin-farcaster", FARCASTER_HUB="http://127.0.0.1:3381"))
+
+
 @pytest.mark.parametrize(
     ("package", "name", "key"),
     [
