@@ -38,6 +38,7 @@ from bot.cli.options import (
     working,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.translation import translate_message
 from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, find_distribution, has_extra, install_extra, install_without_dependencies
@@ -766,7 +767,7 @@ def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str
     known = known_variables((), find_settings_groups()[0]) if any(item.imported.secrets for item in written) else {}
     for item in written:
         for line in item.format_lines():
-            print_line(line)
+            print_line(translate_message(line))
         settings, values = load_settings(), dict[str, str]()
         for name, value in item.imported.secrets.items():
             if name in settings:

@@ -24,6 +24,7 @@ from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_secti
 from bot.cli.options import SettingsGroup, colour_state, list_variables
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
+from bot.cli.translation import translate_message
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
@@ -56,10 +57,10 @@ SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 def finding_lines(finding: Finding) -> Iterator[str]:
     """Yield a finding as lines for the terminal."""
-    line = strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
-    yield colour_state(line)
+    message = translate_message(finding.message)
+    yield colour_state(strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {message}", allowed="\n"))
     if finding.advice:
-        yield strip_terminal_codes(f"{'':<16} → {finding.advice}")
+        yield strip_terminal_codes(f"{'':<16} → {translate_message(finding.advice)}")
 
 
 def check_python() -> Iterator[Finding]:
