@@ -44,9 +44,8 @@ def list_all_help() -> set[str]:
 def read_sources() -> str:
     """Return the text of all sources; a literal that is continued on the next line is whole."""
     paths = (path for package in ("bot", "adapters", "plugins") for path in (ROOT / package).rglob("*.py"))
-    return re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in paths)).replace(
-        '\\"', '"'
-    )
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    return re.sub(r"""["']\s*\n\s*f?["']""", "", text).replace('\\"', '"')
 
 
 @pytest.mark.parametrize("language", TRANSLATIONS)

@@ -336,6 +336,7 @@ async def test_a_command_is_answered_and_registered_in_telegrams_menu(harness: T
     [reported] = await harness.wait_texts(1, chat)
     assert "ask" in reported
     menus = harness.bot.commands
+    await harness.telegram.recorder.wait_until(lambda: ("all_chat_administrators", "es") in menus)
     names = {scope: {item["command"] for item in menu} for (scope, language), menu in menus.items() if not language}
     assert {"start", "help", "ask", "mute", "forget_me", "why", "privacy"} <= names["all_private_chats"]
     assert "mute" not in names["default"]
