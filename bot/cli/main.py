@@ -16,9 +16,9 @@ from typer.core import TyperGroup
 
 from bot.cli.options import unknown_command
 from bot.cli.process.shutdown import GC_THRESHOLDS, Exit, UsageError, exit_code
-from bot.cli.translation import translate_help, translate_message
+from bot.cli.translation import translate_help
 from bot.errors import BotError
-from bot.text import shorten, strip_terminal_codes, suggest, translate
+from bot.text import shorten, strip_terminal_codes, suggest, translate, translate_message
 
 GROUPS = ("talk", "set up", "operate", "extend")
 EPILOG = """\b

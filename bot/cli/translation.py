@@ -1,42 +1,17 @@
-"""What commands print, in the language of the terminal: the texts of the table `program` of a translation.
-
-Help texts are translated where a command is built. Findings, notes and errors are shown by the API and logged in
-English, too; so `translate_message` translates finished ones where a command prints them.
-"""
+"""Help of commands in the language of the terminal, by the table `program` of a translation."""
 
 import inspect
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from typer import Context
 
 from bot.text import current_language, translate
-from bot.user_texts import ENGLISH, load_catalogue
+from bot.user_texts import ENGLISH
 
-TABLE = "program."
-PLACEHOLDER = re.compile(r"\{(\w+)\}")
-MAX_LINE_LENGTH = 4_000  # of a message that is translated
-MIN_FIXED_LENGTH = 4  # of a text with values: a shorter one would match by chance
 EXTRAS = ("[required", "[default: ")  # that the parser adds to a help text
 HelpFormatter: Any = Context.formatter_class
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """An English text with values: its longest part, by which it is found quickly, and how many letters are fixed."""
-
-    text: str
-    longest_part: str
-    fixed_length: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Template":
-        """Return a text of the table as a template."""
-        parts = PLACEHOLDER.split(text)[::2]
-        return cls(text, max(parts, key=len), sum(map(len, parts)))
 
 
 class TranslatedFormatter(HelpFormatter):  # type: ignore[misc] # the parser's own class has no types
@@ -76,56 +51,6 @@ def translate_help(command: Any, parent: Any = None) -> Any:
     return command
 
 
-def translate_message(text: str) -> str:
-    """Return an English message in the current language, line by line.
-
-    A line is a text of the table, perhaps with values in the places of its `{name}`; the values are translated alike.
-    What has no translation stays as it is.
-    """
-    if current_language() == ENGLISH:
-        return text
-    return "\n".join(map(_translate_line, text.split("\n")))
-
-
-def _translate_line(line: str) -> str:
-    text = line.strip()
-    if not text or len(text) > MAX_LINE_LENGTH:
-        return line
-    translation = translate(text)
-    if translation == text:
-        translation = _translate_filled(text)
-    return line.replace(text, translation)
-
-
-def _translate_filled(text: str) -> str:
-    for template in _templates(current_language()):
-        if template.longest_part in text and (match := _pattern(template.text).fullmatch(text)):
-            values = {name: _translate_line(value) for name, value in match.groupdict().items()}
-            return translate(template.text, **values)
-    return text
-
-
 @cache
 def _translated_context(context_class: Any) -> Any:
     return type(context_class.__name__, (context_class,), {"formatter_class": TranslatedFormatter})
-
-
-@cache
-def _templates(language: str) -> tuple[Template, ...]:
-    """Return the texts of the table that have values, those with the most fixed letters first."""
-    texts = (key.removeprefix(TABLE) for key in load_catalogue(language) if key.startswith(TABLE))
-    templates = (Template.parse(text) for text in texts if PLACEHOLDER.search(text))
-    fixed = (template for template in templates if template.fixed_length >= MIN_FIXED_LENGTH)
-    return tuple(sorted(fixed, key=lambda template: -template.fixed_length))
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    parts, seen = [], set[str]()
-    for index, part in enumerate(PLACEHOLDER.split(text)):
-        if index % 2 == 0:
-            parts.append(re.escape(part))
-        else:
-            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>.+?)")
-            seen.add(part)
-    return re.compile("".join(parts))

@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from bot.cli.main import COMMANDS, app, entry
-from bot.cli.translation import PLACEHOLDER, translate_help, translate_message
-from bot.user_texts import LANGUAGES, load_catalogue, use_language
+from bot.cli.translation import translate_help
+from bot.user_texts import LANGUAGES, PLACEHOLDER, load_catalogue, translate_message, use_language
 
 ROOT = Path(__file__).parents[2]
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]

@@ -11,14 +11,13 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.operator.characters import write_imported
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result, working
 from bot.cli.running_bot import require_storage, run_with
-from bot.cli.translation import translate_message
 from bot.errors import CharacterError, ConfigError
 from bot.imports import elizaos, sillytavern
 from bot.imports.history import History, ImportReport, store_history
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
 from bot.plugin_system.plugin import collect_schemas
-from bot.text import translate
+from bot.text import translate, translate_message
 
 HEADER = ("what", "number", "reason")
 HERE = Path()

@@ -38,7 +38,6 @@ from bot.cli.options import (
     working,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line
-from bot.cli.translation import translate_message
 from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, find_distribution, has_extra, install_extra, install_without_dependencies
@@ -57,7 +56,7 @@ from bot.plugin_system.loading import (
     model_servers,
 )
 from bot.settings import Layer, Settings, load_settings
-from bot.text import strip_terminal_codes, suggest, translate
+from bot.text import strip_terminal_codes, suggest, translate, translate_message
 
 if TYPE_CHECKING:
     from questionary import Question

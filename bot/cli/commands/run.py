@@ -51,7 +51,6 @@ from bot.cli.process.shutdown import (
     watch_files,
 )
 from bot.cli.process.watchdog import CrashLoop, StartHistory, run_watchdog
-from bot.cli.translation import translate_message
 from bot.concurrency.tasks import BoundedDict, run_isolated
 from bot.domain.events import MessageClosed, MessageReceived
 from bot.errors import ConfigError
@@ -60,7 +59,7 @@ from bot.plugin_system.loading import bundled_plugins, find_emulator, store_sett
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings, Layer, load_settings, secret_fields
 from bot.store.ledger import ProcessRole
-from bot.text import translate
+from bot.text import translate, translate_message
 
 if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime

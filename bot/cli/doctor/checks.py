@@ -24,7 +24,6 @@ from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_secti
 from bot.cli.options import SettingsGroup, colour_state, list_variables
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
-from bot.cli.translation import translate_message
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
@@ -44,7 +43,7 @@ from bot.settings import (
     load_settings,
 )
 from bot.store.storage import CheckReport, Storage
-from bot.text import find_closest, shorten, strip_terminal_codes
+from bot.text import find_closest, shorten, strip_terminal_codes, translate_message
 
 MIN_PYTHON = (3, 11)
 MAX_MISSPELT_SHARE = 0.15  # of a name in .env, which may be another program's

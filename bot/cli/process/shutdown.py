@@ -30,10 +30,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from bot.cli.translation import translate_message
 from bot.concurrency.tasks import force_stop
 from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, TemporaryError
-from bot.text import shorten, strip_terminal_codes
+from bot.text import shorten, strip_terminal_codes, translate_message
 
 logger = logging.getLogger(__name__)
 
