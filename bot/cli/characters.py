@@ -69,6 +69,7 @@ from bot.settings import (
 )
 from bot.store.ledger import ProcessRole
 from bot.text import suggest, translate
+from bot.user_texts import default_language
 
 MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
@@ -266,7 +267,7 @@ def _literal_text(node: ast.expr | None, constants: Mapping[str, object]) -> str
     return value if isinstance(value, str) else None
 
 
-DEFAULT_CHARACTER = Path("characters", "default.json")
+CHARACTERS = "characters"
 ENV_FILE = Path(".env")
 MAX_NOTES = 8
 
@@ -362,9 +363,11 @@ def default_character() -> Path:
 
 
 def bundled_character() -> Path:
-    """Return the path of the bundled character."""
+    """Return the path of the bundled character, in the language of the program where there is such a file."""
     package = Path(bot.__file__).parent
-    candidates = (package.parent / DEFAULT_CHARACTER, package / DEFAULT_CHARACTER)
+    folders = (package.parent / CHARACTERS, package / CHARACTERS)
+    names = (f"default.{default_language()}.json", "default.json")
+    candidates = (folder / name for folder in folders for name in names)
     existing_path = next((path for path in candidates if path.is_file()), None)
     if existing_path is None:
         raise CharacterError("the default character is missing from this installation: name one with -c FILE")

@@ -762,5 +762,6 @@ def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:
 
 def _format_parameters(spec: CommandSpec) -> str:
     required = spec.parameters.get("required", ())
-    names = [name if name in required else f"[{name}]" for name in spec.parameters.get("properties", ())]
+    properties = spec.parameters.get("properties", ())
+    names = [translate(name) if name in required else f"[{translate(name)}]" for name in properties]
     return "".join(f" {name}" for name in names)
