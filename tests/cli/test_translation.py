@@ -56,7 +56,7 @@ def test_every_help_text_of_every_command_is_translated(language: str) -> None:
     assert sorted(text for text in texts if f"program.{text}" not in own) == []
 
 
-def test_every_text_that_is_translated_is_one_of_the_program() -> None:
+def test_every_translated_text_is_in_the_sources() -> None:
     keys = [key.removeprefix("program.") for key in load_catalogue("de") if key.startswith("program.")]
     known, help_texts = read_sources(), list_all_help()
     parts = ((key, part.strip(" :;,.()")) for key in keys for part in PLACEHOLDER.split(key)[::2])
