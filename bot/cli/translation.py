@@ -7,8 +7,7 @@ from typing import Any
 
 from typer import Context
 
-from bot.text import current_language, translate
-from bot.user_texts import ENGLISH
+from bot.text import translate
 
 EXTRAS = ("[required", "[default: ")  # that the parser adds to a help text
 HelpFormatter: Any = Context.formatter_class
@@ -37,8 +36,6 @@ class TranslatedFormatter(HelpFormatter):  # type: ignore[misc] # the parser's o
 
 def translate_help(command: Any, parent: Any = None) -> Any:
     """Translate the help texts of a command, its options and its subcommands in place; return it."""
-    if current_language() == ENGLISH:
-        return command
     command.context_class = _translated_context(command.context_class)
     context = command.context_class(command, parent=parent, **command.context_settings)
     for item in (command, command.get_help_option(context), *command.params):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from bot.cli.characters import bundled_character
 from bot.cli.main import COMMANDS, app, entry
 from bot.cli.translation import translate_help
 from bot.user_texts import LANGUAGES, PLACEHOLDER, load_catalogue, translate_message, use_language
@@ -116,3 +117,11 @@ def test_a_newcomer_with_a_german_terminal_reads_no_english_word(
     printed = [line for line in (captured.out + captured.err).splitlines() if ENGLISH_WORDS.search(line)]
     assert captured.out + captured.err
     assert printed == []
+
+
+def test_the_bundled_character_is_in_the_language_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {}
+    for language in ("de", "fr", "en"):
+        monkeypatch.setattr("bot.cli.characters.default_language", lambda name=language: name)
+        names[language] = bundled_character().name
+    assert names == {"de": "default.de.json", "fr": "default.json", "en": "default.json"}
