@@ -96,7 +96,7 @@ try-dist: dist
 sbom: wheel
 	@rm -rf $(LOCKED) && $(PYTHON) -m venv --without-pip $(LOCKED)
 	@version=$$($(LOCKED)/bin/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \
-	$(TOOLS)/bin/python -m pip --disable-pip-version-check --python $(LOCKED)/bin/python install --quiet \
+	$(TOOLS)/bin/uv pip install --quiet --no-progress --python $(LOCKED)/bin/python \
 	  --require-hashes --requirement requirements/$$version.txt \
 	&& $(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/greenroom-$$version.cdx.json $(LOCKED)/bin/python

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -18,7 +19,11 @@ from typing import Any
 ENGLISH = "en"
 LOCALES = files("bot").joinpath("locales")
 LANGUAGES = tuple(sorted(path.name.removesuffix(".toml") for path in LOCALES.iterdir() if path.name.endswith(".toml")))
-BY_WORDING = ("program.", "page.")  # tables whose keys are the English texts
+PROGRAM = "program."
+BY_WORDING = (PROGRAM, "page.")  # tables whose keys are the English texts
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+MAX_MESSAGE_LINE = 4_000  # characters of a line of a finished message that is translated
+MIN_FIXED_LENGTH = 4  # letters of a text with values: one with fewer would match by chance
 UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
 
 # The language of whom the texts of this task are for: the author of the message that it answers, or who uses the page.
@@ -129,6 +134,71 @@ def load_catalogue(language: str) -> Mapping[str, str]:
     source = LOCALES.joinpath(f"{language}.toml").read_text(encoding="utf-8")
     own = dict(_flatten(tomllib.loads(source)))
     return MappingProxyType(own if language == ENGLISH else {**load_catalogue(ENGLISH), **own})
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An English text with values: its longest part, by which it is found quickly, and how many letters are fixed."""
+
+    text: str
+    longest_part: str
+    fixed_length: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Template":
+        """Return a text of the table as a template."""
+        parts = PLACEHOLDER.split(text)[::2]
+        return cls(text, max(parts, key=len), sum(map(len, parts)))
+
+
+def translate_message(text: str) -> str:
+    """Return an English message in the current language, line by line.
+
+    A line is a text of the table, perhaps with values in the places of its `{name}`; the values are translated alike.
+    What has no translation stays as it is.
+    """
+    if current_language() == ENGLISH:
+        return text
+    return "\n".join(map(_translate_line, text.split("\n")))
+
+
+def _translate_line(line: str) -> str:
+    text = line.strip()
+    if not text or len(text) > MAX_MESSAGE_LINE:
+        return line
+    translation = translate(text)
+    if translation == text:
+        translation = _translate_filled(text)
+    return line.replace(text, translation)
+
+
+def _translate_filled(text: str) -> str:
+    for template in _templates(current_language()):
+        if template.longest_part in text and (match := _pattern(template.text).fullmatch(text)):
+            values = {name: _translate_line(value) for name, value in match.groupdict().items()}
+            return translate(template.text, **values)
+    return text
+
+
+@cache
+def _templates(language: str) -> tuple[Template, ...]:
+    """Return the texts of the table that have values, those with the most fixed letters first."""
+    texts = (key.removeprefix(PROGRAM) for key in load_catalogue(language) if key.startswith(PROGRAM))
+    templates = (Template.parse(text) for text in texts if PLACEHOLDER.search(text))
+    fixed = (template for template in templates if template.fixed_length >= MIN_FIXED_LENGTH)
+    return tuple(sorted(fixed, key=lambda template: -template.fixed_length))
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    parts, seen = [], set[str]()
+    for index, part in enumerate(PLACEHOLDER.split(text)):
+        if index % 2 == 0:
+            parts.append(re.escape(part))
+        else:
+            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>.+?)")
+            seen.add(part)
+    return re.compile("".join(parts))
 
 
 def format_seconds(seconds: float) -> str:

@@ -23,7 +23,7 @@ from bot.platform import (
     Undeliverable,
     referral_turn_id,
 )
-from bot.text import user_text
+from bot.text import translate, user_text
 
 ERASE_LINE = "\r\x1b[K"
 STREAM_INTERVAL = 0.05
@@ -171,7 +171,7 @@ class ConsoleAdapter(Adapter):
             return
         if active:
             self._shows_typing = True
-            await self._write(f"{self._handle.character.name} is writing …")
+            await self._write(translate("{name} is writing …", name=self._handle.character.name))
         elif erase_code := self._clear_typing():
             await self._write(erase_code)
 
@@ -210,9 +210,8 @@ def open_console(handles: Sequence[AgentHandle]) -> ConsoleAdapter:
     [handle] = handles
     stdin, stdout = _descriptor(sys.__stdin__), _descriptor(sys.__stdout__)
     if stdin is not None and stdout is not None and os.isatty(stdin) and os.isatty(stdout):
-        return ConsoleAdapter(
-            handle, input_lines=InteractiveInput(f"to {strip_terminal_codes(handle.character.name)}> "), output=stdout
-        )
+        prompt = translate("to {name}> ", name=strip_terminal_codes(handle.character.name))
+        return ConsoleAdapter(handle, input_lines=InteractiveInput(prompt), output=stdout)
     return ConsoleAdapter(handle, input_lines=PipedInput(stdin), output=stdout)
 
 

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from bot import Attachment, Content
-from bot.text import ANSI_SEQUENCE
+from bot.text import ANSI_SEQUENCE, translate, translate_message
 
 _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -34,8 +34,8 @@ def save_file(file: Attachment, folder: Path = Path()) -> str:
         except FileExistsError:
             continue
         except OSError as error:
-            return f"{path} cannot be written: {error.strerror}"
-        return f"saved as {path.resolve()}"
+            return translate_message(f"{path} cannot be written: {error.strerror}")
+        return translate("saved as {path}", path=path.resolve())
     raise AssertionError  # `count` does not end
 
 

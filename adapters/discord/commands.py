@@ -98,6 +98,7 @@ def _options(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
             "name": name,
             "type": _TYPES.get(parameter.get("type", "string"), 3),
             "description": str(parameter.get("description") or name)[:100],
+            "description_localizations": _localize(str(parameter.get("description") or "")),
             "required": name in required,
             **_choices(parameter),
         }

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from telegram import (
     BotCommand,
@@ -21,6 +21,7 @@ from adapters.telegram.receiving import ButtonItem, CommandItem
 from adapters.telegram.sending import COMMAND_CRASH_POINT, MessageSender
 from bot import CommandResponse, Content, Role, Room
 from bot.platform import AgentHandle, CommandSpec, ResponseTarget
+from bot.text import LANGUAGES, current_language, translate, use_language
 
 logger = logging.getLogger(__name__)
 
@@ -42,32 +43,47 @@ def use_telegram_names(text: str, specs: Iterable[CommandSpec]) -> str:
     return text
 
 
-def build_menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
-    """Build the default menu and the menus with all commands for administrators and private chats."""
+@dataclass(frozen=True, slots=True)
+class CommandMenu:
+    """The commands that Telegram lists in chats of a scope, for people of a language; empty for all others."""
+
+    scope: BotCommandScope
+    language: str
+    commands: Sequence[BotCommand]
+
+
+def build_menus(specs: Iterable[CommandSpec]) -> list[CommandMenu]:
+    """Build the default menu and the menus with all commands for administrators and private chats.
+
+    Each is in the program's language, and in every other that has a catalogue.
+    """
     valid_specs = [spec for spec in specs if COMMAND_NAME_PATTERN.fullmatch(to_telegram_name(spec))][:MAX_COMMANDS]
     unprivileged_specs = [spec for spec in valid_specs if not spec.role.is_at_least(Role.ADMIN)]
-    return [
-        (BotCommandScopeDefault(), _to_bot_commands(unprivileged_specs)),
-        (BotCommandScopeAllPrivateChats(), _to_bot_commands(valid_specs)),
-        (BotCommandScopeAllChatAdministrators(), _to_bot_commands(valid_specs)),
-    ]
+    menus = []
+    for language in ("", *(name for name in LANGUAGES if name != current_language())):
+        with use_language(language):
+            unprivileged, valid = _to_bot_commands(unprivileged_specs), _to_bot_commands(valid_specs)
+        menus += [
+            CommandMenu(BotCommandScopeDefault(), language, unprivileged),
+            CommandMenu(BotCommandScopeAllPrivateChats(), language, valid),
+            CommandMenu(BotCommandScopeAllChatAdministrators(), language, valid),
+        ]
+    return menus
 
 
 async def register_commands(client: BotClient, specs: Sequence[CommandSpec]) -> None:
     """Register the menus; a failure is only logged, because commands work without them."""
-    for scope, commands in build_menus(specs):
+    for menu in build_menus(specs):
         try:
-            await client.set_my_commands(commands, scope=scope)
+            await client.set_my_commands(menu.commands, scope=menu.scope, language_code=menu.language or None)
         except TelegramError as error:
             logger.warning("the command menu of bot %s could not be updated: %s", client.account, error_text(error))
             return
 
 
 def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
-    return [
-        BotCommand(to_telegram_name(spec), " ".join(spec.description.split())[:MAX_DESCRIPTION_LENGTH] or spec.name)
-        for spec in specs
-    ]
+    texts = [(spec, " ".join(translate(spec.description).split())) for spec in specs]
+    return [BotCommand(to_telegram_name(spec), text[:MAX_DESCRIPTION_LENGTH] or spec.name) for spec, text in texts]
 
 
 class CommandHandler:

@@ -69,6 +69,7 @@ from bot.settings import (
 )
 from bot.store.ledger import ProcessRole
 from bot.text import suggest, translate
+from bot.user_texts import default_language
 
 MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
@@ -266,7 +267,7 @@ def _literal_text(node: ast.expr | None, constants: Mapping[str, object]) -> str
     return value if isinstance(value, str) else None
 
 
-DEFAULT_CHARACTER = Path("characters", "default.json")
+CHARACTERS = "characters"
 ENV_FILE = Path(".env")
 MAX_NOTES = 8
 
@@ -362,9 +363,11 @@ def default_character() -> Path:
 
 
 def bundled_character() -> Path:
-    """Return the path of the bundled character."""
+    """Return the path of the bundled character, in the language of the program where there is such a file."""
     package = Path(bot.__file__).parent
-    candidates = (package.parent / DEFAULT_CHARACTER, package / DEFAULT_CHARACTER)
+    folders = (package.parent / CHARACTERS, package / CHARACTERS)
+    names = (f"default.{default_language()}.json", "default.json")
+    candidates = (folder / name for folder in folders for name in names)
     existing_path = next((path for path in candidates if path.is_file()), None)
     if existing_path is None:
         raise CharacterError("the default character is missing from this installation: name one with -c FILE")
@@ -604,17 +607,19 @@ def format_sections(sections: dict[str, tuple[SectionUse, ...]]) -> list[str]:
     rows: dict[str, dict[str, str]] = {}
     for place, uses in sections.items():
         for use in uses:
-            cut = ", cut" if use.kept == use.count and not use.is_whole else ""
-            rows.setdefault(use.name, {})[place] = f"{use.kept} of {use.count}{cut}"
+            is_cut = use.kept == use.count and not use.is_whole
+            text = "{kept} of {count}, cut" if is_cut else "{kept} of {count}"
+            rows.setdefault(use.name, {})[place] = translate(text, kept=use.kept, count=use.count)
     if not rows:
         return []
-    lines = [f"{'section':<16} {'chat':<16} feed"]
+    lines = [f"{translate('section'):<16} {translate('chat'):<16} {translate('feed')}"]
     lines += [f"{name:<16} {row.get('chat', '-'):<16} {row.get('feed', '-')}" for name, row in rows.items()]
     if not all(use.is_whole for uses in sections.values() for use in uses):
-        lines.append(
-            f"at most {MAX_DESCRIPTION_LENGTH} characters in all; every room and every day another choice of "
-            "the lines of bio, lore, adjectives and topics"
+        text = (
+            "at most {length} characters in all; every room and every day another choice of the lines of bio, lore, "
+            "adjectives and topics"
         )
+        lines.append(translate(text, length=MAX_DESCRIPTION_LENGTH))
     return lines
 
 
@@ -669,7 +674,7 @@ def parse_platforms(text: str) -> list[str]:
     available = _sort_platforms(adapter_names())
     if CONSOLE in _split_names(text):
         raise UsageError("--only: use `bot chat` for the console")
-    return _check_names(text, available, "--only", "a platform")
+    return _check_names(text, available, "--only", "is not a platform")
 
 
 def parse_emulators(text: str) -> list[AdapterSpec]:
@@ -679,7 +684,10 @@ def parse_emulators(text: str) -> list[AdapterSpec]:
         if isinstance(problem := adapters.get(name), str):
             raise PluginError(f"{name} cannot be emulated: {problem}")
     available = {name: spec for name, spec in adapters.items() if isinstance(spec, AdapterSpec) and spec.emulator}
-    return [available[name] for name in _check_names(text, list(available), "--emulate", "a platform with an emulator")]
+    return [
+        available[name]
+        for name in _check_names(text, list(available), "--emulate", "is not a platform with an emulator")
+    ]
 
 
 def _sort_platforms(names: Iterable[str]) -> list[str]:
@@ -692,12 +700,12 @@ def _split_names(text: str) -> list[str]:
     return list(dict.fromkeys(ADAPTER_ALIASES.get(name, name) for name in names))
 
 
-def _check_names(text: str, available: Sequence[str], option: str, kind: str) -> list[str]:
+def _check_names(text: str, available: Sequence[str], option: str, problem: str) -> list[str]:
     names = _split_names(text)
     for name in names:
         if name not in available:
             hint = suggest(name, available, otherwise=f"available: {', '.join(available)}")
-            raise UsageError(f"{option}: {name!r} is not {kind}: {hint}")
+            raise UsageError(f"{option}: {name!r} {problem}: {hint}")
     if not names:
         raise UsageError(f"{option} needs one or more of {','.join(available)}")
     return names
@@ -721,7 +729,9 @@ def _platform(
         return Platform(name, None, str(adapter))
     lists = ([name for name in spec.needs if name not in config.settings] for config in configs)
     if missing := min(lists, key=len, default=list(spec.needs)):  # of the character that lacks the fewest
-        return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+        return Platform(
+            name, spec, f"{translate(' and ').join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+        )
     is_listed = any(lists_platform(config.loaded.character, name) for config in configs)
     if not only and name != WEB and not is_listed:
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")

@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -17,8 +16,9 @@ from typer.core import TyperGroup
 
 from bot.cli.options import unknown_command
 from bot.cli.process.shutdown import GC_THRESHOLDS, Exit, UsageError, exit_code
+from bot.cli.translation import translate_help
 from bot.errors import BotError
-from bot.text import shorten, strip_terminal_codes, suggest, translate
+from bot.text import shorten, strip_terminal_codes, suggest, translate, translate_message
 
 GROUPS = ("talk", "set up", "operate", "extend")
 EPILOG = """\b
@@ -92,17 +92,6 @@ class CompletedName:
     type: str = "plain"
 
 
-def translate_help(command: Any, parent: Any = None) -> Any:
-    """Translate the help texts of a command, its options and its subcommands in place; return it."""
-    context = command.context_class(command, parent=parent, **command.context_settings)
-    for item in (command, command.get_help_option(context), *command.params):
-        if item is not None and item.help:
-            item.help = translate(inspect.cleandoc(item.help))
-    for subcommand in getattr(command, "commands", {}).values():
-        translate_help(subcommand, context)
-    return command
-
-
 class LazyCommands(TyperGroup):
     """The commands of `bot`; the module of one is imported when it is used."""
 
@@ -126,7 +115,7 @@ class LazyCommands(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return the names that begin with what is typed, and options."""
         names = (name for name in COMMANDS_BY_NAME if name.startswith(incomplete))
-        found = [CompletedName(name, COMMANDS_BY_NAME[name].help) for name in names]
+        found = [CompletedName(name, translate(COMMANDS_BY_NAME[name].help)) for name in names]
         return [*found, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
 
 
@@ -205,14 +194,14 @@ def _run(argv: list[str]) -> int:
 def _report_error(error: Exception) -> int:
     code = exit_code(error)
     if code is not Exit.INTERNAL:
-        print(strip_terminal_codes(f"bot: {error}", allowed="\n"), file=sys.stderr)
+        print(strip_terminal_codes(f"bot: {translate_message(str(error))}", allowed="\n"), file=sys.stderr)
         return code
     kind = "" if isinstance(error, BotError) else f"{type(error).__name__}: "
     print(strip_terminal_codes(f"bot: {kind}{shorten(str(error), 400)}"), file=sys.stderr)
     if _is_debugging():
         traceback.print_exception(error)
     else:
-        print("bot: run again with LOG_LEVEL=DEBUG for the details", file=sys.stderr)
+        print(translate("bot: run again with LOG_LEVEL=DEBUG for the details"), file=sys.stderr)
     return code
 
 

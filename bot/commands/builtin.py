@@ -46,7 +46,7 @@ from bot.receipts import COMMAND_RULE, describe_receipt
 from bot.settings import OFF, CoreSettings, Settings, room_setting
 from bot.text import redactor_of, sanitize_name, shorten
 from bot.turn import AI_NOTICE, MINORS, Agent
-from bot.user_texts import english_text, format_seconds, translate, user_text
+from bot.user_texts import english_text, format_seconds, translate, translate_message, user_text
 
 SETTINGS_COMMAND = "settings"
 SELECT, DEFAULT = "use", "default"
@@ -133,7 +133,7 @@ async def _describe_setting(context: CommandContext, world: World, name: str) ->
     state = next((state for state in states if state.spec.name == name), None)
     if state is None:
         problem = await context.agent.world_settings.find_problem(world, name, "?")
-        return user_text("commands.settings.refused", cause=problem or name)
+        return user_text("commands.settings.refused", cause=translate_message(problem or name))
     lines = [f"{name}: {_describe_value(state)}", state.spec.description, state.spec.usage]
     return "\n".join(line for line in lines if line)
 
@@ -149,7 +149,7 @@ async def _set(context: CommandContext, world: World, name: str, value: str) -> 
     try:
         note = await settings.change(world.id, name, value, actor=invocation.author.id, source=f"/{SETTINGS_COMMAND}")
     except SettingError as error:
-        return user_text("commands.settings.refused", cause=error)
+        return user_text("commands.settings.refused", cause=translate_message(str(error)))
     done = user_text("commands.settings.set" if value else "commands.settings.removed", name=name, world=_title(world))
     hint = user_text("commands.settings.delete_message") if is_secret and value else ""
     changed = await context.agent.store.worlds.world(world.id) or world
@@ -361,7 +361,7 @@ class BuiltinCommands:
             name = key.strip().lower().removeprefix(WORLD_PREFIX)
             value = value.strip() if action == "set" else ""
             if action == "set" and (problem := _find_instruction_problem(rooms, name, value)):
-                return user_text("commands.room.refused", cause=problem)
+                return user_text("commands.room.refused", cause=translate_message(problem))
             try:
                 await change_instructions(
                     agent.store,
@@ -373,7 +373,7 @@ class BuiltinCommands:
                     of_world=key.strip().lower().startswith(WORLD_PREFIX),
                 )
             except SettingError as error:
-                return user_text("commands.room.refused", cause=error)
+                return user_text("commands.room.refused", cause=translate_message(str(error)))
         lines = await self._list_instructions(agent, room)
         return "\n".join([user_text("commands.room.current" if lines else "commands.room.none"), *lines])
 
@@ -409,7 +409,8 @@ class BuiltinCommands:
         stored = await agent.store.worlds.world(world.id)
         if not words.strip():
             listed = stored.settings.get(name) if stored is not None else None
-            return user_text("commands.filter_words.current", words=listed or OFF)
+            key = "commands.filter_words.current" if listed else "commands.filter_words.off"
+            return user_text(key, words=listed)
         if len(words) > MAX_FILTER_WORDS_LENGTH:
             return user_text("commands.filter_words.too_long", limit=MAX_FILTER_WORDS_LENGTH)
         if stored is None:
@@ -762,5 +763,6 @@ def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:
 
 def _format_parameters(spec: CommandSpec) -> str:
     required = spec.parameters.get("required", ())
-    names = [name if name in required else f"[{name}]" for name in spec.parameters.get("properties", ())]
+    properties = spec.parameters.get("properties", ())
+    names = [translate(name) if name in required else f"[{translate(name)}]" for name in properties]
     return "".join(f" {name}" for name in names)

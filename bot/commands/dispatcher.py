@@ -33,7 +33,7 @@ from bot.plugin_system.components import Command, CommandContext
 from bot.plugin_system.registry import find_liked_task
 from bot.runs import Run, current_run
 from bot.store.protocols import LogKind
-from bot.text import find_closest, sanitize_text
+from bot.text import find_closest, sanitize_text, translate, translate_message
 from bot.turn import Agent
 from bot.user_texts import use_language, user_text
 
@@ -336,8 +336,9 @@ def _without_names(event: E) -> E:
 
 def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5])
-    names = " ".join(f"<{name}>" for name in command.spec.parameters.get("properties", ()))
+    causes = [(".".join(map(str, problem["loc"])), translate_message(problem["msg"])) for problem in problems[:5]]
+    details = "; ".join(f"{name}: {cause[:1].lower()}{cause[1:]}" for name, cause in causes)
+    names = " ".join(f"<{translate(name)}>" for name in command.spec.parameters.get("properties", ()))
     return f"/{command.spec.name} {names}\n{details}"
 
 

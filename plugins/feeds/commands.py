@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bot import ActionResult, Agent, BotError, CommandContext, Effect, ExampleLine, Role, Room, Turn, action, command
 from bot.prompts import ANYBODY, Authority
-from bot.text import english_text, shorten, user_text
+from bot.text import english_text, shorten, translate_message, user_text
 from plugins.feeds.feed import follow, list_feeds
 
 EVERY = compile_pattern(r"every (\d{1,4}) ?(m|min|h|d)")
@@ -36,7 +36,7 @@ async def feed(
             agent, room, context.invocation.author.id, url.strip(), interval, has_voice="voice" in options.casefold()
         )
     except BotError as error:
-        return user_text("commands.feed.refused", reason=str(error))
+        return user_text("commands.feed.refused", reason=translate_message(str(error)))
     return user_text("commands.feed.added", title=reading.title or url, count=len(reading.entries))
 
 

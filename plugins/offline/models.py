@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 from bot import ActionSpec, Agent, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.prompts import CARE_RULE, parse_history
+from bot.text import current_language
 from plugins.offline.input_analysis import ChatLine, embed
 from plugins.offline.phrasing import content_words
 from plugins.offline.responder import (
@@ -65,7 +66,7 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     if request.purpose is Purpose.REPLY and (call := find_call(history, agent.catalog.actions)):
         return _text_result(call)
     wanted, is_care = "", CARE_RULE in request.system
-    reply_text = respond_with_care(history) if is_care else respond(history, persona, seed=_read_seed(agent))
+    reply_text = _write_reply(agent, persona, history, is_care=is_care)
     if not is_care and request.purpose is Purpose.REPLY and parsed and asks_what_was_said(history, persona):
         recalled = _read_recalled(request.prompt, {line.id: line.name for line in parsed})
         reply_text = quote_statement(recalled, parsed[-1].text, parsed[-1].name, persona) or reply_text
@@ -74,6 +75,13 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
         f"<response><thought>by pattern</thought><actions>REPLY</actions><providers>{wanted}</providers>"
         f"<text>{escape(reply_text)}</text></response>"
     )
+
+
+def _write_reply(agent: Agent, persona: Persona, history: Sequence[ChatLine], *, is_care: bool) -> str:
+    language = current_language()
+    if is_care:
+        return respond_with_care(history, language=language)
+    return respond(history, persona, seed=_read_seed(agent), language=language)
 
 
 def _read_recalled(prompt: str, names: Mapping[str, str]) -> list[ChatLine]:

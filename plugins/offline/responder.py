@@ -22,6 +22,7 @@ from plugins.offline.input_analysis import (
     parse_sentences,
     pick_focus,
 )
+from plugins.offline.languages import CARE, ENGLISH, find_language, load_language_rules, pick_sentence
 from plugins.offline.phrasing import (
     FRANK,
     MAX_ANSWER_LENGTH,
@@ -171,9 +172,16 @@ class _ReplyContext:
     key: str
 
 
-def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0) -> str:
-    """Return the answer to the last speaker: one or two sentences, deterministic."""
-    context = _build_context(history[-MAX_HISTORY_LINES:], persona, seed)
+def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0, language: str = ENGLISH) -> str:
+    """Return the answer to the last speaker: one or two sentences, deterministic.
+
+    It is in the language of their lines, or in `language` where these do not tell.
+    """
+    history = history[-MAX_HISTORY_LINES:]
+    if (found := find_language(history, language)) != ENGLISH:
+        context = _build_foreign_context(history, persona, seed, found)
+    else:
+        context = _build_context(history, persona, seed)
     for excluded in (context.agent_lines, context.agent_lines[-5:]):
         for rank, candidates in _list_candidates(context, persona):
             stale = excluded if rank < SOCIAL else context.agent_lines[-5:]
@@ -182,10 +190,13 @@ def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0) -> 
     raise AssertionError("the last rule must have more plain answers than the five lines that are excluded")
 
 
-def respond_with_care(history: Sequence[ChatLine]) -> str:
+def respond_with_care(history: Sequence[ChatLine], *, language: str = ENGLISH) -> str:
     """Return the answer to a message of distress: no pattern fits it, and none is tried."""
-    own = [fold_text(line.text) for line in history if line.is_agent][-len(CARE_ANSWERS) + 1 :]
-    return pick_freshest(CARE_ANSWERS, excluded=own, recent_answers=())
+    answers: Sequence[str] = CARE_ANSWERS
+    if (found := find_language(history, language)) != ENGLISH:
+        answers = next(rule.answers for rule in load_language_rules(found) if rule.name == CARE)
+    own = [fold_text(line.text) for line in history if line.is_agent][-len(answers) + 1 :]
+    return pick_freshest(answers, excluded=own, recent_answers=())
 
 
 def asks_what_was_said(history: Sequence[ChatLine], persona: Persona) -> bool:
@@ -305,6 +316,24 @@ def _build_context(history: Sequence[ChatLine], persona: Persona, seed: int) -> 
     if any(rule.name == "sum" for rule, _ in matching) and (total := evaluate_arithmetic(focus.text)):
         slots["sum"] = total
     return _ReplyContext(focus, matching, slots, _find_conditions(focus, agent_lines, stated_name), agent_lines, key)
+
+
+def _build_foreign_context(history: Sequence[ChatLine], persona: Persona, seed: int, language: str) -> _ReplyContext:
+    """Build the context of a reply in another language than English: the words of people are quoted as they are."""
+    open_lines = find_unanswered(history)
+    agent_lines = tuple(fold_text(line.text) for line in history if line.is_agent)
+    text = pick_sentence([line.text for line in open_lines], persona.name)
+    rules = load_language_rules(language)
+    matching = tuple((rule, match) for rule in rules if (match := rule.pattern.search(text)))
+    slots = {
+        "name": clean_persona_text(persona.name, 40) or persona.name[:40],
+        "display": quote_words(open_lines[-1].name[:40] if open_lines else "", 24) or "…",
+    }
+    if total := evaluate_arithmetic(text):
+        slots["sum"] = total
+    conditions = frozenset({"again" if agent_lines else "first"})
+    focus = Sentence(text, is_question=False, line=open_lines[-1].text if open_lines else "")
+    return _ReplyContext(focus, matching, slots, conditions, agent_lines, f"{seed}|{len(history)}|{text}")
 
 
 def _find_conditions(focus: Sentence, agent_lines: Sequence[str], stated_name: str) -> frozenset[str]:

@@ -8,7 +8,7 @@ from bot.characters import Format, LoadedCharacter, load_character
 from bot.prompts.template_language import compile_template
 
 FOLDER = Path(__file__).parents[2] / "characters"
-NAMES = ["default", "support", "poster"]
+NAMES = ["default", "default.de", "default.es", "support", "poster"]
 CONTEXT = {
     "agentName": "AGENT",
     "providers": "PROVIDERS",
@@ -77,3 +77,16 @@ def test_the_poster_does_not_post_unless_enabled() -> None:
     assert poster.settings["X_POST_ENABLE"] is False
     assert len(poster.post_examples) >= 8
     assert "<post>" in poster.templates["postCreationTemplate"]
+
+
+@pytest.mark.parametrize("language", ["de", "es"])
+def test_the_bundled_character_has_the_same_parts_in_every_language(language: str) -> None:
+    character, english = (
+        load_character(FOLDER / name).character for name in (f"default.{language}.json", "default.json")
+    )
+
+    assert (character.name, character.username) == (english.name, english.username)
+    for part in ("bio", "suggestions", "topics", "adjectives", "post_examples", "message_examples"):
+        own, other = getattr(character, part), getattr(english, part)
+        assert len(own) == len(other)
+        assert not {item for item in own if item in other}

@@ -314,11 +314,11 @@ class BotApi:
         return True
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
-        bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])
+        bot.commands[_menu_key(parameters)] = list(parameters["commands"])
         return True
 
     async def _get_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
-        return bot.commands.get(parameters.get("scope", {}).get("type", "default"), [])
+        return bot.commands.get(_menu_key(parameters), [])
 
     async def _get_administrators(self, bot: BotRecord, parameters: Parameters) -> Any:
         chat = self._find_chat(bot, parameters)
@@ -417,3 +417,8 @@ def parse_value(text: str) -> Any:
         except ValueError:
             return text
     return text
+
+
+def _menu_key(parameters: Parameters) -> tuple[str, str]:
+    """Return the scope and the language of a menu of commands."""
+    return parameters.get("scope", {}).get("type", "default"), parameters.get("language_code") or ""

@@ -27,7 +27,7 @@ class BotRecord:
     webhook: str = ""
     secret: str = ""
     allowed_updates: tuple[str, ...] = ()
-    commands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    commands: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)  # by scope and language
     update_arrived: asyncio.Event = field(default_factory=asyncio.Event)
     active_poll: object | None = None  # the poll that waits
 

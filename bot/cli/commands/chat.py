@@ -35,7 +35,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.character_reload import AgentConfig
-from bot.text import find_closest, is_blank, translate
+from bot.text import find_closest, is_blank, translate, translate_message
 
 CONSOLE = "console"
 STOP_COMMAND = "/stop"
@@ -187,7 +187,7 @@ class Conversation:
                 if self._last_receipt
                 else [translate("there has been no message yet")]
             )
-            return "\n".join(lines)
+            return "\n".join(map(translate_message, lines))
         response = await terminal.run_command(line)
         if line == "/help":
             return f"{response}\n{translate(QUIT_HELP)}"

@@ -17,6 +17,7 @@ from bot.imports.history import History, ImportReport, store_history
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
 from bot.plugin_system.plugin import collect_schemas
+from bot.text import translate, translate_message
 
 HEADER = ("what", "number", "reason")
 HERE = Path()
@@ -32,7 +33,7 @@ def import_elizaos(
 ) -> int:
     """Import rooms, people, messages, facts and relationships of elizaOS 1.x; the bot must not run."""
     config = load_character_config(character)
-    with working("reading the database"):
+    with working(translate("reading the database")):
         is_url = source.startswith(("postgres://", "postgresql://"))
         database = asyncio.run(elizaos.read_server(source)) if is_url else elizaos.read_dump(Path(source))
         found = elizaos.choose_agent(database, [agent] if agent else [config.name])
@@ -88,8 +89,9 @@ def _store(config: CharacterConfig, history: History) -> ImportReport:
 
 
 def _print(report: ImportReport, document: dict[str, object], lines: list[str], as_json: bool) -> int:
-    rows = report.rows()
+    rows = [tuple(map(translate_message, row)) for row in report.rows()]
     plain = [f"{what}: {number}{f': {reason}' if reason else ''}" for what, number, reason in rows]
     if not as_json:
-        print_result({}, lines, as_json=False)
-    return print_result({**document, **report.to_json()}, plain, as_json=as_json, header=HEADER, rows=rows)
+        print_result({}, map(translate_message, lines), as_json=False)
+    header = [translate(name) for name in HEADER]
+    return print_result({**document, **report.to_json()}, plain, as_json=as_json, header=header, rows=rows)

@@ -56,7 +56,7 @@ from bot.plugin_system.loading import (
     model_servers,
 )
 from bot.settings import Layer, Settings, load_settings
-from bot.text import strip_terminal_codes, suggest, translate
+from bot.text import strip_terminal_codes, suggest, translate, translate_message
 
 if TYPE_CHECKING:
     from questionary import Question
@@ -766,7 +766,7 @@ def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str
     known = known_variables((), find_settings_groups()[0]) if any(item.imported.secrets for item in written) else {}
     for item in written:
         for line in item.format_lines():
-            print_line(line)
+            print_line(translate_message(line))
         settings, values = load_settings(), dict[str, str]()
         for name, value in item.imported.secrets.items():
             if name in settings:

@@ -61,6 +61,7 @@ from bot.plugin_system.loading import bundled_plugins, find_emulator, store_sett
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings, Layer, load_settings, secret_fields
 from bot.store.ledger import ProcessRole
+from bot.text import translate, translate_message
 
 if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
@@ -240,14 +241,14 @@ async def _run_until_stopped(
             if emulated_run is not None:
                 emulated_run.connect_pages(runtime.handles, runtime.adapters)
                 for line in emulated_run.summary_lines(configs):
-                    print_line(line)
+                    print_line(translate_message(line))
             for config, agent_runtime in zip(configs, runtime.agents, strict=True):
                 stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
                 storage = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
                 models = ", ".join(config.text_plugins)
-                print_line(f"{config.name}  from {config.path}, model: {models}, {storage}")
+                print_line(translate_message(f"{config.name}  from {config.path}, model: {models}, {storage}"))
                 for name, cause in agent_runtime.inactive.items():
-                    print_line(f"  without the plugin {name}: {cause}")
+                    print_line(translate_message(f"  without the plugin {name}: {cause}"))
             await _print_unlimited_models(configs, runtime)
             _print_platforms(platforms, runtime)
             print_plugin_notices(configs)
@@ -330,7 +331,7 @@ def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
-        print_line(_platform_line(shown_platform, connected.get(platform.name)))
+        print_line(translate_message(_platform_line(shown_platform, connected.get(platform.name))))
 
 
 def _open_page(runtime: "Runtime") -> None:
@@ -341,12 +342,12 @@ def _open_page(runtime: "Runtime") -> None:
         with suppress(webbrowser.Error, OSError):
             if webbrowser.open(url):
                 return
-        print_line("--open: the browser did not start; open the address above yourself")
+        print_line(translate("--open: the browser did not start; open the address above yourself"))
 
     if not url:
-        print_line("--open: the web page is off, nothing was opened")
+        print_line(translate("--open: the web page is off, nothing was opened"))
     elif not _has_browser():
-        print_line("--open: no browser was found on this machine; open the address above yourself")
+        print_line(translate("--open: no browser was found on this machine; open the address above yourself"))
     else:  # a thread of its own, because some browsers keep their caller waiting until they are closed
         threading.Thread(target=start_browser, name="browser", daemon=True).start()
 

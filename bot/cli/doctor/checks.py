@@ -43,7 +43,7 @@ from bot.settings import (
     load_settings,
 )
 from bot.store.storage import CheckReport, Storage
-from bot.text import find_closest, shorten, strip_terminal_codes
+from bot.text import find_closest, shorten, strip_terminal_codes, translate_message
 
 MIN_PYTHON = (3, 11)
 MAX_MISSPELT_SHARE = 0.15  # of a name in .env, which may be another program's
@@ -56,10 +56,10 @@ SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 def finding_lines(finding: Finding) -> Iterator[str]:
     """Yield a finding as lines for the terminal."""
-    line = strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
-    yield colour_state(line)
+    message = translate_message(finding.message)
+    yield colour_state(strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {message}", allowed="\n"))
     if finding.advice:
-        yield strip_terminal_codes(f"{'':<16} → {finding.advice}")
+        yield strip_terminal_codes(f"{'':<16} → {translate_message(finding.advice)}")
 
 
 def check_python() -> Iterator[Finding]:

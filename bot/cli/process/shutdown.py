@@ -32,7 +32,7 @@ from typing import Any, TextIO
 
 from bot.concurrency.tasks import force_stop
 from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, TemporaryError
-from bot.text import shorten, strip_terminal_codes
+from bot.text import shorten, strip_terminal_codes, translate_message
 
 logger = logging.getLogger(__name__)
 
@@ -282,9 +282,9 @@ def print_line(text: str, *, allowed: str = "") -> None:
 
 
 def print_notice(text: str, *, allowed: str = "") -> None:
-    """Print a line to stderr for the operator, as `print_line` does."""
+    """Print a line to stderr for the operator, in the language of the terminal, as `print_line` does."""
     with suppress(OSError):
-        print(strip_terminal_codes(text, allowed=allowed), file=sys.stderr, flush=True)
+        print(strip_terminal_codes(translate_message(text), allowed=allowed), file=sys.stderr, flush=True)
 
 
 @asynccontextmanager

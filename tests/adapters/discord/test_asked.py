@@ -49,6 +49,11 @@ async def test_every_command_is_registered_with_its_required_permission(server: 
         "name": "question",
         "type": 3,
         "description": "",
+        "description_localizations": {
+            "de": "Was du wissen möchtest",
+            "es-ES": "Lo que quieres saber",
+            "es-419": "Lo que quieres saber",
+        },
         "required": True,
     }
     assert commands["mute"]["default_member_permissions"] == 32

@@ -335,10 +335,18 @@ async def test_a_command_is_answered_and_registered_in_telegrams_menu(harness: T
     harness.people.say(chat, alice, "/help")
     [reported] = await harness.wait_texts(1, chat)
     assert "ask" in reported
-    names = {scope: {item["command"] for item in menu} for scope, menu in harness.bot.commands.items()}
+    menus = harness.bot.commands
+    await harness.telegram.recorder.wait_until(lambda: ("all_chat_administrators", "es") in menus)
+    names = {scope: {item["command"] for item in menu} for (scope, language), menu in menus.items() if not language}
     assert {"start", "help", "ask", "mute", "forget_me", "why", "privacy"} <= names["all_private_chats"]
     assert "mute" not in names["default"]
     assert "mute" in names["all_chat_administrators"]
+    texts = {
+        language: next(item["description"] for item in menu if item["command"] == "ask")
+        for (scope, language), menu in menus.items()
+        if scope == "default"
+    }
+    assert texts == {"": "Ask me a question.", "de": "Stelle mir eine Frage.", "es": "Hazme una pregunta."}
 
 
 async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_in_both_spellings(

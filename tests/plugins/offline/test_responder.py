@@ -184,7 +184,6 @@ def test_a_topic_of_the_character_is_used() -> None:
         ("look https://example.com/page", "link"),
         ("```print('x')```", "code"),
         ("Привет, как дела?", "English"),
-        ("ich habe heute keine Zeit und bin müde", "Englisch"),
         ("write me a poem about spring", "can't|beyond"),
         ("what's the weather tomorrow?", "offline"),
         ("THIS IS NOT WORKING AT ALL", "capitals|urgent|Loud"),

@@ -101,4 +101,4 @@ export function Time({ at, as = "age", ...rest }) {
 const PURPOSES = { reply: "Reply", shouldRespond: "Should it answer", embedding: "Vector", summary: "Summary", repair: "Repair" };
 
 /** Return what a model call is for, as people say it. */
-export const purposeOf = (purpose) => PURPOSES[purpose] ?? purpose;
+export const purposeOf = (purpose) => t(PURPOSES[purpose] ?? purpose);

@@ -2,12 +2,12 @@
 // in which order messages stand, and how their texts and files are drawn.
 
 import { formatSize } from "./format.js";
-import { html, t, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { html, language, t, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { Button, Icon } from "./ui.js";
 
 const NEAR = 80;
 const NEAR_TOP = 600;
-const DAY = new Intl.DateTimeFormat("en", { weekday: "long", day: "numeric", month: "long" });
+const DAY = new Intl.DateTimeFormat(language, { weekday: "long", day: "numeric", month: "long" });
 const NO_HISTORY = { hasMore: false };
 const keyOf = (message) => message.client_id ?? message.id;
 
@@ -21,7 +21,7 @@ export function arrange(messages) {
 
 function dayName(at) {
   const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86_400_000);
-  return ["Today", "Yesterday"][days] ?? DAY.format(new Date(at));
+  return [t("Today"), t("Yesterday")][days] ?? DAY.format(new Date(at));
 }
 
 /** Return what `draw(message, isUnder)` makes of arranged messages, under the names of their days. */

@@ -1,7 +1,7 @@
 // The steps of a turn as bars over time; each row opens its details.
 
 import { formatCost, formatCount, formatDuration, purposeOf } from "./format.js";
-import { classes, html, randomId, useRef, useState } from "./lib.js";
+import { classes, html, randomId, t, useRef, useState } from "./lib.js";
 
 const COLOURS = { provider: "f2", model: "f1", action: "f3", send: "f4" };
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000, 300_000];
@@ -34,13 +34,14 @@ function Row({ step, call, ticks, place, total }) {
   const width = Math.max(0.8, ((end - step.start_ms) / total) * 100);
   const colour = step.state === "failed" ? "fbad" : COLOURS[step.kind] ?? "f5";
   return html`<li><button type="button" aria-expanded=${String(isOpen)} aria-controls=${id} onClick=${() => setOpen(!isOpen)}>
-      <span class=${classes("lab", step.parent !== null && "sub")}><span>${step.kind === "model" ? purposeOf(step.name) : step.name}
+      <span class=${classes("lab", step.parent !== null && "sub")}><span>${step.kind === "model" ? purposeOf(step.name) : t(step.name)}
         ${call && html` <span class="q">${call.model}</span>`}</span></span>
       <svg class="lane" aria-hidden="true">${ticks.map((tick) => html`<line class="tick" x1=${place(tick)} x2=${place(tick)}
         y1="0" y2="100%" key=${tick} />`)}<rect class=${colour} x=${place(step.start_ms)} width=${`${width}%`} y="35%" height="30%" rx="2" /></svg>
       <span class="dur">${step.end_ms === null ? "–" : formatDuration(end - step.start_ms)}</span></button>
     <div class="more" id=${id} hidden=${!isOpen}>
       ${step.note ? html`<p>${step.note}</p>` : !call && html`<p class="q">No details.</p>`}
-      ${call && html`<p class="q">${formatCount(call.tokens_in)} tokens in (${formatCount(call.tokens_cached)} cached),
-        ${" "}${formatCount(call.tokens_out)} out, ${formatCost(call.cost)}</p>`}</div></li>`;
+      ${call && html`<p class="q">${t("{read} tokens in ({cached} cached), {written} out, {cost}", {
+        read: formatCount(call.tokens_in), cached: formatCount(call.tokens_cached), written: formatCount(call.tokens_out),
+        cost: formatCost(call.cost) })}</p>`}</div></li>`;
 }

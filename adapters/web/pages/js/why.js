@@ -128,8 +128,8 @@ export function Calls({ receipt, level }) {
       <th scope="col">Call</th>${["In", "Cached", "Out", "Cost"].map((name) => html`<th scope="col" class="num" key=${name}>${t(name)}</th>`)}
     </tr></thead><tbody>${calls.map((call, index) => html`<tr key=${index}>
       <td><span class="call">${purposeOf(call.purpose)} <span class="q">${call.model}</span></span>
-        ${call.error && html`<span class="q bad"> ${call.error === "cancelled" ? "cancelled" : `failed: ${call.error}`}</span>`}</td>
-      <td class="num">${call.is_estimate ? "about " : ""}${formatCount(call.tokens_in)}</td>
+        ${call.error && html`<span class="q bad"> ${call.error === "cancelled" ? t("cancelled") : t("failed: {cause}", { cause: call.error })}</span>`}</td>
+      <td class="num">${call.is_estimate ? t("about ") : ""}${formatCount(call.tokens_in)}</td>
       <td class="num q2">${formatCount(call.tokens_cached)}</td><td class="num">${formatCount(call.tokens_out)}</td>
       <td class="num">${formatCost(call.cost)}</td></tr>`)}</tbody></table></div></${Section}>`;
 }
@@ -169,7 +169,7 @@ export function MemoryUsed({ receipt, level }) {
   if (!receipt.memory?.length) return null;
   return html`<${Section} title="Used from memory" level=${level}><ul class="rail">${receipt.memory.map((item) => html`
     <li class="fact" key=${item.id}><span>${item.text}</span><span class="from">${[item.document ?? item.author,
-      item.score === null ? null : `score ${item.score.toFixed(2)}`].filter(Boolean).join(", ")} · audience: ${item.audience}</span>
+      item.score === null ? null : t("score {score}", { score: item.score.toFixed(2) })].filter(Boolean).join(", ")} · ${t("audience: {audience}", { audience: item.audience })}</span>
     </li>`)}</ul></${Section}>`;
 }
 
@@ -192,5 +192,5 @@ export function Deliveries({ receipt, level }) {
 export function Ids({ receipt, level }) {
   const ids = { Receipt: receipt.id, Message: receipt.message_id };
   return html`<${Section} title="Ids" level=${level}><dl class="kv">${Object.entries(ids).map(([name, id]) => html`
-    <dt>${name}</dt><dd class="mono">${id}</dd>`)}</dl></${Section}>`;
+    <dt>${t(name)}</dt><dd class="mono">${id}</dd>`)}</dl></${Section}>`;
 }
