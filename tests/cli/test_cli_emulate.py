@@ -173,7 +173,7 @@ async def test_several_characters_have_separate_accounts(workdir: Path, monkeypa
 
 @pytest.mark.parametrize(("name", "value"), [("DISCORD_FACES", "webhook"), ("TELEGRAM_FACES", "name")])
 @pytest.mark.parametrize("is_in_file", [False, True])
-async def test_characters_that_share_an_account_share_the_emulated_one(
+async def test_characters_that_share_an_account_share_the_emulated_account(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_in_file: bool
 ) -> None:
     monkeypatch.setattr(os, "environ", {**os.environ, **({} if is_in_file else {name: value})})
