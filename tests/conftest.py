@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web_app
 from hypothesis import HealthCheck, settings
 
 from bot.cli.process.shutdown import GC_THRESHOLDS, reduce_gc_frequency
@@ -47,8 +48,10 @@ def pytest_configure() -> None:
     Garbage is collected seldom, as in the bot: collecting the tests makes millions of objects that stay.
     Bytecode is cached, so that not every process compiles the whole bot. Signals that a shell ignores for
     background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for
-    each client takes longer than most tests. Bots send AI notices only where a test asks for them.
+    each client takes longer than most tests. Bots send AI notices only where a test asks for them. aiohttp does not
+    remember the handlers of servers that have stopped: with them, every server of a test would stay in memory.
     """
+    web_app.__dict__["_cached_build_middleware"] = web_app.__dict__["_build_middlewares"]
     gc.set_threshold(*GC_THRESHOLDS)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

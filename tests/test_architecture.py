@@ -155,6 +155,14 @@ def _id(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees() -> Iterator[None]:
+    """Release the syntax trees of all files once these tests are done."""
+    yield
+    for cached in (_text, _tree, _nodes):
+        cached.cache_clear()
+
+
 KNOWN = frozenset(map(_name, MODULES))
 
 
