@@ -267,11 +267,16 @@ def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None
     _run_plain_pytest(tmp_path, files)
 
 
-@pytest.mark.parametrize("test", sorted((ROOT / "examples").glob("test_*.py")), ids=lambda test: test.stem)
-def test_a_copied_example_passes_its_tests_without_settings_of_pytest(test: Path, tmp_path: Path) -> None:
-    for file in (test, test.with_name(test.name.removeprefix("test_"))):
-        shutil.copy(file, tmp_path)
-    _run_plain_pytest(tmp_path, [test.name])
+def test_copied_examples_pass_their_tests_without_settings_of_pytest(tmp_path: Path) -> None:
+    tests = sorted((ROOT / "examples").glob("test_*.py"))
+    others = re.compile(rf"^(?:from|import) (?:{'|'.join(test.stem.removeprefix('test_') for test in tests)})\b", re.M)
+    for test in tests:
+        example = test.with_name(test.name.removeprefix("test_"))
+        assert not others.search(example.read_text()), f"{example.name} needs another example"
+        (tmp_path / example.stem).mkdir()
+        for file in (test, example):
+            shutil.copy(file, tmp_path / example.stem)
+    _run_plain_pytest(tmp_path, ["."])
 
 
 def _run_plain_pytest(folder: Path, files: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ def described(report: Report) -> str:
 
 
 @pytest.mark.failure("L-07", "L-09", "L-13", "L-19")
-@pytest.mark.parametrize("number", [0, 1, *(pytest.param(number, marks=pytest.mark.long) for number in range(2, 10))])
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 10))])
 def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_rights(number: int) -> None:
     report = run_episode(SEED, number, TURNS, texts=read_attack_texts(DOWNLOADED))
     assert report.turns == TURNS

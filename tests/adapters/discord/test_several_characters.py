@@ -128,7 +128,7 @@ async def cast_of(
         yield cast
 
 
-@pytest.mark.parametrize(("size", "is_shared"), [(2, False), (3, True), (5, False)])
+@pytest.mark.parametrize(("size", "is_shared"), [(2, False), (3, True), pytest.param(5, False, marks=pytest.mark.long)])
 async def test_each_open_question_is_answered_and_rarely_by_more_than_a_single_bot(
     server: EmulatedServer, size: int, is_shared: bool
 ) -> None:
