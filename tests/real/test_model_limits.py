@@ -81,7 +81,7 @@ async def test_an_answer_that_never_ends_is_ended_by_the_limit_of_tokens_and_del
         kim = harness.telegram.people.add_user("Kim")
         chat = harness.telegram.people.open_private_chat(kim)
         harness.telegram.people.say(chat, kim, "Tell me a story about a lighthouse.")
-        [_] = await harness.wait_texts(1, chat)  # its beginning: a busy machine may write on for longer than a stop waits
+        [_] = await harness.wait_texts(1, chat)  # its beginning: a stop waits for less than a slow model takes
         await harness.wait_decided(1)
         [receipt] = await harness.stop()
         assert receipt.outcome == Outcome.ANSWERED, receipt
