@@ -1,4 +1,7 @@
-"""Public module for authors of platform adapters: the contract, inbound values, deliveries and tools."""
+"""Public module for authors of platform adapters: the contract, inbound values, deliveries and tools.
+
+Plugins that move money import their transfers from here, too.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -148,6 +151,27 @@ if TYPE_CHECKING:
     from bot.commands.cast import OF_ANOTHER, SHARED_COMMANDS, Cast
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
+    from bot.transfers import (
+        NATIVE,
+        DailyLimits,
+        NodeClient,
+        NodeRefused,
+        NodeUrl,
+        Order,
+        PersonIds,
+        Sighting,
+        Transfer,
+        TransferRefused,
+        TransferRules,
+        TransferService,
+        TransferState,
+        fetch_price,
+        format_units,
+        read_value,
+        to_units,
+        transfer_actions,
+        transfers_table,
+    )
 
 from bot.errors import FetchError
 from bot.operate.operations import (
@@ -177,6 +201,7 @@ __all__ = [
     "ACCESS_TOKEN_KEY",
     "DELIVERY_STATES",
     "DROPPED_CAUSE",
+    "NATIVE",
     "NOTICE_KEY",
     "NOT_SENT_ERRORS",
     "OF_ANOTHER",
@@ -224,6 +249,7 @@ __all__ = [
     "ConnectionStatus",
     "CostLimits",
     "CursorReader",
+    "DailyLimits",
     "DecisionResult",
     "Delivery",
     "DeliveryBody",
@@ -273,14 +299,19 @@ __all__ = [
     "MessageVersion",
     "ModelSituation",
     "ModelState",
+    "NodeClient",
+    "NodeRefused",
+    "NodeUrl",
     "NotSent",
     "OperatorTools",
+    "Order",
     "OutgoingReply",
     "PartCounts",
     "PartDecision",
     "PartState",
     "People",
     "Person",
+    "PersonIds",
     "PersonWorld",
     "PlatformNetwork",
     "PluginState",
@@ -309,6 +340,7 @@ __all__ = [
     "SaidResponse",
     "SectionShare",
     "ServerLimits",
+    "Sighting",
     "Situation",
     "SlidingWindow",
     "Spending",
@@ -325,6 +357,11 @@ __all__ = [
     "TokenCheck",
     "TokenScope",
     "TraceStep",
+    "Transfer",
+    "TransferRefused",
+    "TransferRules",
+    "TransferService",
+    "TransferState",
     "TrialReply",
     "TrustedProxies",
     "TypingIndicator",
@@ -346,11 +383,13 @@ __all__ = [
     "disconnect_cause",
     "extract_document_text",
     "extract_pdf_text",
+    "fetch_price",
     "filter_partial_text",
     "find_conditions",
     "find_log_buffer",
     "find_network",
     "format_dollars",
+    "format_units",
     "group_accounts",
     "import_library",
     "install_command",
@@ -370,17 +409,43 @@ __all__ = [
     "read_sections",
     "read_situation",
     "read_steps",
+    "read_value",
     "referral_turn_id",
     "resolve_instructions",
     "select_accounts",
     "share_accounts",
     "sniff_media_type",
     "store_text",
+    "to_units",
     "token_cookie",
+    "transfer_actions",
+    "transfers_table",
     "write_body",
 ]
 
+TRANSFERS = (
+    "NATIVE",
+    "DailyLimits",
+    "NodeClient",
+    "NodeRefused",
+    "NodeUrl",
+    "Order",
+    "PersonIds",
+    "Sighting",
+    "Transfer",
+    "TransferRefused",
+    "TransferRules",
+    "TransferService",
+    "TransferState",
+    "fetch_price",
+    "format_units",
+    "read_value",
+    "to_units",
+    "transfer_actions",
+    "transfers_table",
+)
 LOADED_WHEN_USED = {  # they load aiohttp
+    **dict.fromkeys(TRANSFERS, "bot.transfers"),
     "ConnectionPool": "bot.http_server",
     "GuessLimiter": "bot.http_server",
     "HttpServer": "bot.http_server",

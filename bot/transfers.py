@@ -1,4 +1,4 @@
-"""Public module for plugins that move money: transfers that take effect once, within limits, and their journal.
+"""Transfers of money by plugins, which import it from `bot.platform`: once each, within limits, with a journal.
 
 A plugin subclasses `TransferService` with the calls of its network. `NodeClient` calls the operator's node by JSON-RPC.
 """

@@ -31,7 +31,6 @@ PUBLIC = (
     "bot.store",
     "bot.testing",
     "bot.text",
-    "bot.transfers",
 )
 MAX_BROAD_EXCEPTS_PER_1000_LINES = 1.0
 NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says

@@ -1,8 +1,8 @@
 """Balances, names and transfers on Ethereum and its kin, for an account whose key the operator sets."""
 
 from bot import Plugin
+from bot.platform import transfer_actions
 from bot.store import Schema
-from bot.transfers import transfer_actions
 from plugins.evm.network import EvmAccount, EvmSettings, metadata, missing_settings
 
 plugin = Plugin(

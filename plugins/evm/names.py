@@ -10,7 +10,7 @@ from web3.exceptions import Web3Exception
 from web3.providers.async_base import AsyncBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
-from bot.transfers import NodeClient
+from bot.platform import NodeClient
 
 
 class NodeProvider(AsyncBaseProvider):

@@ -11,10 +11,10 @@ from pydantic import Field
 from sqlalchemy import MetaData
 
 from bot import Agent, CommaList, ConfigError, Secret, Settings, SettingsModel, TemporaryError
-from bot.platform import LazyModule, import_library
-from bot.transfers import (
+from bot.platform import (
     NATIVE,
     DailyLimits,
+    LazyModule,
     NodeClient,
     NodeRefused,
     NodeUrl,
@@ -27,6 +27,7 @@ from bot.transfers import (
     TransferService,
     TransferState,
     fetch_price,
+    import_library,
     transfers_table,
 )
 

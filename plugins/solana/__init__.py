@@ -1,8 +1,8 @@
 """Balances and transfers on Solana, for an account whose key the operator sets."""
 
 from bot import Plugin
+from bot.platform import transfer_actions
 from bot.store import Schema
-from bot.transfers import transfer_actions
 from plugins.solana.network import SolanaAccount, SolanaSettings, metadata, missing_settings
 
 plugin = Plugin(

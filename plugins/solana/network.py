@@ -12,10 +12,10 @@ from pydantic import Field
 from sqlalchemy import MetaData
 
 from bot import Agent, CommaList, ConfigError, Secret, Settings, SettingsModel, TemporaryError
-from bot.platform import LazyModule, install_command
-from bot.transfers import (
+from bot.platform import (
     NATIVE,
     DailyLimits,
+    LazyModule,
     NodeClient,
     NodeRefused,
     NodeUrl,
@@ -28,6 +28,7 @@ from bot.transfers import (
     TransferService,
     TransferState,
     format_units,
+    install_command,
     read_value,
     transfers_table,
 )

@@ -14,8 +14,7 @@ from solders.token import ID as TOKEN_ID
 from solders.token.associated import get_associated_token_address
 from solders.transaction import Transaction
 
-from bot.platform import LazyModule
-from bot.transfers import NATIVE, Order
+from bot.platform import NATIVE, LazyModule, Order
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives import serialization

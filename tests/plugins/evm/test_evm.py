@@ -13,9 +13,9 @@ from pydantic import SecretStr
 
 from bot import ChannelType, Content, Role, TemporaryError
 from bot.models import Purpose
+from bot.platform import NodeClient, fetch_price
 from bot.plugin_system.loading import find_plugin, import_library
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, model_answer, running_agent
-from bot.transfers import NodeClient, fetch_price
 from plugins.evm.network import EvmAccount
 from tests.plugins.evm.anvil import (
     CHAIN_ID,

@@ -9,9 +9,9 @@ import pytest
 
 from bot import ChannelType, Content, Role
 from bot.models import Purpose
+from bot.platform import format_units
 from bot.plugin_system.loading import find_plugin, import_library
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, model_answer, running_agent
-from bot.transfers import format_units
 from plugins.solana.network import SolanaAccount
 from tests.plugins.solana.chain import (
     FEE,
