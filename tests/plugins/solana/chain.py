@@ -4,6 +4,7 @@ import asyncio
 from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,6 +31,9 @@ SOL = 10**9
 FEE, RENT = 6000, 2_039_280  # of a transfer with the priority fee by default, and of an account for a token
 TOKEN_2022 = library.Pubkey.from_string("TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb")
 LIFETIME = 150  # how many blocks a block hash is valid
+# Programs run in a thread of their own: their machine code leaves the thread's x87 registers unusable: SQLite, which
+# reads large numbers with them, then returns NULL for 1e300.
+PROGRAMS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="solana")
 NOT_A_MINT, REFUSED, NO_HISTORY = -32602, -32002, -32011
 
 
@@ -93,6 +97,10 @@ class Chain:
         for transaction in self.waiting.values():
             self._land(transaction)
         self.waiting.clear()
+
+    def execute(self, transaction: Any) -> Any:
+        """Execute a transaction and return its result, a failure too."""
+        return PROGRAMS.submit(self.svm.send_transaction, transaction).result()
 
     def expire(self) -> None:
         """Make so many blocks that earlier block hashes are not valid any more."""
@@ -163,14 +171,14 @@ class Chain:
     def _simulate(self, transaction: Any) -> Any:
         self.svm.with_sigverify(False)  # as `sigVerify` says
         try:
-            return self.svm.simulate_transaction(transaction)
+            return PROGRAMS.submit(self.svm.simulate_transaction, transaction).result()
         finally:
             self.svm.with_sigverify(True)
 
     def send(self, encoded: str, options: Any) -> Any:
         transaction = library.Transaction.from_bytes(b64decode(encoded))
         transaction.verify()
-        if (error := _describe(self.svm.simulate_transaction(transaction))) is not None:
+        if (error := _describe(PROGRAMS.submit(self.svm.simulate_transaction, transaction).result())) is not None:
             raise RpcError(REFUSED, f"Transaction simulation failed: {error}")
         if self.is_waiting:
             self.waiting[str(transaction.signatures[0])] = transaction
@@ -179,7 +187,7 @@ class Chain:
         return str(transaction.signatures[0])
 
     def _land(self, transaction: Any) -> None:
-        result = self.svm.send_transaction(transaction)
+        result = self.execute(transaction)
         error = _describe(result)
         if error is not None and "InstructionError" not in error:
             raise RpcError(REFUSED, error)

@@ -229,7 +229,7 @@ async def test_a_transfer_whose_block_hash_has_expired_has_failed_and_cannot_be_
         [late] = chain.waiting.values()
         chain.expire()
         assert "was not made: the network did not take it in time" in await next_text(harness)
-        assert "BlockhashNotFound" in str(chain.svm.send_transaction(late))
+        assert "BlockhashNotFound" in str(chain.execute(late))
         chain.is_waiting = False
         assert (await confirm(harness, await ask(harness, ORDER))).startswith("Transferred")
     assert chain.balance(FRIEND) == HALF
