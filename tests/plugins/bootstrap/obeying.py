@@ -61,7 +61,8 @@ async def run_due(harness: AgentHarness) -> None:
     """Run what is due, also what the agent's own scheduler has just begun, and send the resulting messages."""
     await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
     for _ in range(1000):
-        if not await harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
+        now = harness.agent.clock()
+        if all(task.next_run > now for task in await harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE})):
             break
         await asyncio.sleep(0)
     await harness.agent.outbox.drain(5.0)
