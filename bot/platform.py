@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
 from bot.adapter.adapter import (
+    Account,
+    AccountAdapter,
     Adapter,
     AnswerPolicy,
     ChannelProblems,
@@ -213,6 +215,8 @@ __all__ = [
     "WILDCARD_HOSTS",
     "WRITTEN_BY_KEY",
     "AccessTokens",
+    "Account",
+    "AccountAdapter",
     "AccountCheck",
     "AccountSituation",
     "ActivityRange",

@@ -9,6 +9,7 @@ from adapters.farcaster.incoming import PLATFORM, account_key, build_feed_room, 
 from adapters.farcaster.messages import CastId, sign_cast, to_seconds
 from adapters.farcaster.receiving import CastReceiver, ThreadIndex
 from bot.platform import (
+    Account,
     AgentHandle,
     Backoff,
     ConnectionStatus,
@@ -33,19 +34,18 @@ PROFILE = "profile"  # the id of a notice that a process without the adapter has
 RETRIES = Backoff(1.0, 60.0)
 
 
-class FarcasterAccount:
-    """One account, opened and closed by the adapter; `is_receiving` is False where the process only sends."""
+class FarcasterAccount(Account):
+    """One account, opened and closed by the adapter."""
 
     def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
         self._handle, self._time = handle, time_source
         self.settings: FarcasterSettings = read_settings(handle.settings)
-        self.key = account_key(self.settings.fid)
+        self.keys = (account_key(self.settings.fid),)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._client = HubClient(self.settings, handle.settings.network_environment())
         self._threads = ThreadIndex(handle, time_source)
         self._receiver = CastReceiver(handle, self._client, self.settings, self._threads, time_source)
         self._tasks = TaskSet(f"{handle.character.name} on Farcaster")
-        self.is_receiving = True
 
     async def open(self) -> None:
         """Open the HTTP session and start in the background."""

@@ -3,10 +3,7 @@
 `bot doctor` for Farcaster: whether the hub would take a cast that is signed with the key.
 """
 
-import asyncio
 from collections.abc import Sequence
-from typing import Self
-from uuid import UUID
 
 from adapters.farcaster.account import FarcasterAccount
 from adapters.farcaster.client import HubClient, RequestRefused
@@ -15,18 +12,7 @@ from adapters.farcaster.incoming import PLATFORM, name_of
 from adapters.farcaster.messages import sign_cast, to_seconds
 from adapters.farcaster.outgoing import split_reply
 from bot import Content, CoreSettings, Settings, TemporaryError, system_clock
-from bot.platform import (
-    Adapter,
-    AgentHandle,
-    ConnectionStatus,
-    CursorReader,
-    Delivery,
-    DeliveryError,
-    Feed,
-    TimeSource,
-    Undeliverable,
-    select_accounts,
-)
+from bot.platform import AccountAdapter, AgentHandle, CursorReader, Delivery, DeliveryError, TimeSource, select_accounts
 from bot.store import CheckReport
 from bot.text import user_text
 
@@ -34,7 +20,7 @@ REAL_TIME = TimeSource()
 NOT_ACCEPTED = "the hub would not take a cast that FARCASTER_SIGNER_KEY signs: check that {name} has approved this key"
 
 
-class FarcasterAdapter(Adapter):
+class FarcasterAdapter(AccountAdapter[FarcasterAccount]):
     """Reads mentions and replies, and submits casts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -51,27 +37,8 @@ class FarcasterAdapter(Adapter):
             lambda handle: read_settings(handle.settings).fid,
             label="FARCASTER_FID",
         )
-        self._accounts = {handle.agent_id: FarcasterAccount(handle, time_source) for handle in owners.values()}
+        super().__init__(FarcasterAccount(handle, time_source) for handle in owners.values())
         self.labels_posts = any(handle.settings.load(CoreSettings).ai_notice_posts for handle in owners.values())
-
-    async def __aenter__(self) -> Self:
-        for account in self._accounts.values():
-            account.is_receiving = self.is_receiving
-            await account.open()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.close() for account in self._accounts.values()))
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the connection status of each account."""
-        return [account.status for account in self._accounts.values()]
-
-    def feed(self, agent_id: UUID) -> Feed | None:
-        """Return the timeline of a character."""
-        account = self._accounts.get(agent_id)
-        return account.feed if account else None
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into casts; with AI_NOTICE_POSTS the first one begins with the label."""
@@ -79,10 +46,7 @@ class FarcasterAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the cast's id."""
-        for account in self._accounts.values():
-            if account.key == delivery.account:
-                return await account.deliver(delivery)
-        raise Undeliverable(f"no character in this process has the Farcaster account {delivery.account}")
+        return await self.account_for(delivery).deliver(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send a part again, which has the same hash."""

@@ -13,6 +13,7 @@ from adapters.mastodon.incoming import PLATFORM, BotIdentity, account_key, build
 from adapters.mastodon.receiving import NotificationReceiver
 from adapters.mastodon.sending import PostSender
 from bot.platform import (
+    Account,
     AgentHandle,
     Backoff,
     ConnectionStatus,
@@ -39,13 +40,13 @@ STORE_RETRY_SECONDS = 1.0
 Send = Callable[[Delivery, BotIdentity], Awaitable[str]]
 
 
-class MastodonAccount:
-    """One account, opened and closed by the adapter; `is_receiving` is False where the process only sends."""
+class MastodonAccount(Account):
+    """One account, opened and closed by the adapter."""
 
     def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
         self._handle, self._time = handle, time_source
         self.settings: MastodonSettings = read_settings(handle.settings)
-        self.key = account_key(self.settings.host, handle.agent_id)
+        self.keys = (account_key(self.settings.host, handle.agent_id),)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self.client = MastodonClient(self.settings, handle.settings.network_environment(), time_source.now)
         self.sender = PostSender(handle, self.client, self.settings, time_source)
@@ -54,7 +55,6 @@ class MastodonAccount:
         self._tasks = TaskSet(f"{handle.character.name} on Mastodon")
         self._wake = asyncio.Event()
         self._is_behind = True  # mentions were missed, and old ones are not answered
-        self.is_receiving = True
 
     async def open(self) -> None:
         """Open the HTTP session and start in the background."""

@@ -3,9 +3,7 @@
 `bot doctor` for Mastodon: the token, the bot flag, and the server's limits.
 """
 
-import asyncio
 from collections.abc import Sequence
-from typing import Self
 from uuid import UUID
 
 from yarl import URL
@@ -17,16 +15,13 @@ from adapters.mastodon.incoming import PLATFORM, BotIdentity, Instance, build_di
 from adapters.mastodon.outgoing import split_reply
 from bot import Content, Entity, Room, Settings, TemporaryError, World, system_clock
 from bot.platform import (
-    Adapter,
+    AccountAdapter,
     AgentHandle,
-    ConnectionStatus,
     CursorReader,
     Delivery,
     DeliveryError,
-    Feed,
     ReactionSet,
     TimeSource,
-    Undeliverable,
     select_accounts,
 )
 from bot.store import CheckReport
@@ -37,7 +32,7 @@ FAVOURITE = ReactionSet(("⭐",))
 NOT_MARKED = 'the profile does not mark it as a bot: switch on "This is an automated account" in Edit profile'
 
 
-class MastodonAdapter(Adapter):
+class MastodonAdapter(AccountAdapter[MastodonAccount]):
     """Reads notifications and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -54,45 +49,27 @@ class MastodonAdapter(Adapter):
             lambda handle: read_settings(handle.settings).token,
             label="MASTODON_TOKEN",
         )
-        self._accounts = {handle.agent_id: MastodonAccount(handle, time_source) for handle in owners.values()}
-        hosts = {URL(account.settings.mastodon_server).host for account in self._accounts.values()}
+        super().__init__(MastodonAccount(handle, time_source) for handle in owners.values())
+        hosts = {URL(account.settings.mastodon_server).host for account in self.accounts}
         self.is_trusted_audience = hosts == {"127.0.0.1"}  # the emulator
-        self.labels_posts = any(account.sender.label for account in self._accounts.values())
-
-    async def __aenter__(self) -> Self:
-        for account in self._accounts.values():
-            account.is_receiving = self.is_receiving
-            await account.open()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.close() for account in self._accounts.values()))
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the connection status of each account."""
-        return [account.status for account in self._accounts.values()]
-
-    def feed(self, agent_id: UUID) -> Feed | None:
-        """Return the timeline of a character."""
-        account = self._accounts.get(agent_id)
-        return account.feed if account else None
+        self.labels_posts = any(account.sender.label for account in self.accounts)
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into posts that every account's server takes."""
-        accounts = self._accounts.values()
-        instances = (account.sender.instance for account in accounts)
-        instance = min(instances, key=lambda item: item.max_characters, default=Instance())
-        return split_reply(content, instance, next((item.sender.label for item in accounts if item.sender.label), ""))
+        senders = [account.sender for account in self.accounts]
+        instance = min(
+            (sender.instance for sender in senders), key=lambda item: item.max_characters, default=Instance()
+        )
+        return split_reply(content, instance, next((sender.label for sender in senders if sender.label), ""))
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.deliver, delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit a post, or delete it if its new content is empty."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.edit, delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet:
@@ -101,17 +78,17 @@ class MastodonAdapter(Adapter):
 
     async def react(self, delivery: Delivery) -> str:
         """Favourite a post, or take that back."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.react, delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send a part again, which the server publishes once, or look for it."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.reconcile, delivery)
 
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the private chat of a character with a person: direct posts that mention the person."""
-        account = self._accounts.get(agent_id)
+        account = self.account_of(agent_id)
         if account is None:
             return None
         host = account.settings.host
@@ -119,14 +96,8 @@ class MastodonAdapter(Adapter):
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of an account's server, which the operator has named."""
-        servers = (item.settings.mastodon_server for item in self._accounts.values() if item.key == account)
-        return next((str(URL(server).origin()) for server in servers), "")
-
-    def _account_of(self, delivery: Delivery) -> MastodonAccount:
-        for account in self._accounts.values():
-            if account.key == delivery.account:
-                return account
-        raise Undeliverable(f"no character in this process has the Mastodon account {delivery.account}")
+        owner = self.find_account(account)
+        return str(URL(owner.settings.mastodon_server).origin()) if owner is not None else ""
 
 
 def open_mastodon(handles: Sequence[AgentHandle]) -> MastodonAdapter:

@@ -15,6 +15,7 @@ from adapters.matrix.receiving import FILTER, SYNC_CURSOR, SyncReceiver
 from adapters.matrix.rooms import Identity, RoomDirectory, RoomTarget, text_at
 from bot import Content, TemporaryError, system_clock
 from bot.platform import (
+    Account,
     AgentHandle,
     Backoff,
     ConnectionStatus,
@@ -45,13 +46,14 @@ REMOVAL, DUPLICATE_REACTION = "removal", "M_DUPLICATE_ANNOTATION"
 MAX_TRANSACTION_AGE = timedelta(hours=23)  # a homeserver remembers transaction ids for a day
 
 
-class MatrixAccount:
+class MatrixAccount(Account):
     """The account of one character. Opened and closed by the adapter."""
 
     def __init__(self, handle: AgentHandle) -> None:
         self._handle = handle
         self._settings = handle.settings.load(MatrixSettings)
         self._identity = Identity(handle.agent_id, self._settings.matrix_user)
+        self.keys = (self._identity.user_id,)
         self.rooms = RoomDirectory(self._identity)
         self.client = MatrixClient(self._settings, handle.settings.network_environment())
         self.status = ConnectionStatus(PLATFORM, handle.character.name, agent_id=handle.agent_id)
@@ -62,7 +64,6 @@ class MatrixAccount:
         self._receiver: SyncReceiver | None = None
         self._position = ""  # behind the last response; stored where it brought events
         self._tasks = TaskSet(f"{self._identity.user_id} on Matrix")
-        self.is_receiving = True
 
     async def open(self) -> None:
         """Open the HTTP session and start receiving in the background."""

@@ -1,8 +1,6 @@
 """The Matrix adapter: one account per character of the process, and the check of `bot doctor`."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Sequence
 
 from adapters.matrix.account import TOKEN_REFUSED, MatrixAccount
 from adapters.matrix.client import MatrixClient, Refused
@@ -11,43 +9,24 @@ from adapters.matrix.outgoing import split_reply
 from adapters.matrix.rooms import RoomTarget
 from bot import ConfigError, Content, Room, Settings
 from bot.platform import (
-    Adapter,
+    AccountAdapter,
     AgentHandle,
-    ConnectionStatus,
     CursorReader,
     Delivery,
     DeliveryError,
     FetchError,
     ReactionSet,
-    Undeliverable,
     select_accounts,
 )
 from bot.store import CheckReport
 
 
-class MatrixAdapter(Adapter):
-    """Connects the accounts of all characters while it is entered as a context manager."""
+class MatrixAdapter(AccountAdapter[MatrixAccount]):
+    """One account for each character; it is known by its user id."""
 
     platform = PLATFORM
     can_edit = True
     voice_type = "audio/ogg"
-
-    def __init__(self, accounts: Mapping[str, AgentHandle]) -> None:
-        self._accounts = {user_id: MatrixAccount(handle) for user_id, handle in accounts.items()}
-
-    async def __aenter__(self) -> Self:
-        for account in self._accounts.values():
-            account.is_receiving = self.is_receiving
-            await account.open()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.close() for account in self._accounts.values()))
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """The connection status of each account."""
-        return [account.status for account in self._accounts.values()]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into events."""
@@ -59,15 +38,15 @@ class MatrixAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part of a reply and return the id of its event."""
-        return await self._account_of(delivery).deliver(delivery)
+        return await self.account_for(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Replace a sent message, or redact it if its new content is empty."""
-        return await self._account_of(delivery).edit(delivery)
+        return await self.account_for(delivery).edit(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again under the same transaction id, which shows it once."""
-        return await self._account_of(delivery).reconcile(delivery)
+        return await self.account_for(delivery).reconcile(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet:
         """Return all emoji."""
@@ -75,12 +54,12 @@ class MatrixAdapter(Adapter):
 
     async def react(self, delivery: Delivery) -> str:
         """Set or redact a reaction."""
-        return await self._account_of(delivery).react(delivery)
+        return await self.account_for(delivery).react(delivery)
 
     async def download(self, url: str) -> bytes | None:
         """Return a file that a user sent; None for URLs of other platforms."""
         user_id, _, address = url.removeprefix(f"{PLATFORM}:").partition("/")
-        account = self._accounts.get(user_id)
+        account = self.find_account(user_id)
         if account is None or not url.startswith(f"{PLATFORM}:"):
             return None
         server, _, media_id = address.partition("/")
@@ -91,14 +70,8 @@ class MatrixAdapter(Adapter):
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Start or stop the typing indicator in a room."""
-        if (account := self._accounts.get(room.account)) is not None:
+        if (account := self.find_account(room.account)) is not None:
             await account.show_typing(RoomTarget.parse(room.external_id), is_active=active)
-
-    def _account_of(self, delivery: Delivery) -> MatrixAccount:
-        account = self._accounts.get(delivery.account)
-        if account is None:
-            raise Undeliverable(f"{delivery.account} is not connected: its token is not configured in this process")
-        return account
 
 
 def user_id_of(handle: AgentHandle) -> str:
@@ -111,7 +84,7 @@ def open_matrix(handles: Sequence[AgentHandle]) -> MatrixAdapter:
     accounts = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, user_id_of, label="MATRIX_USER")
     if not accounts:
         raise ConfigError(f"no character has an account on Matrix: set {', '.join(REQUIRED_VARIABLES)}")
-    return MatrixAdapter(accounts)
+    return MatrixAdapter(map(MatrixAccount, accounts.values()))
 
 
 async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:

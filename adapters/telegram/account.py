@@ -29,6 +29,7 @@ from adapters.telegram.receiving import (
 from adapters.telegram.sending import MessageSender
 from bot import BotError
 from bot.platform import (
+    Account,
     AgentHandle,
     Backoff,
     ConnectionStatus,
@@ -46,7 +47,7 @@ TYPING_TIMEOUT = 4.0
 TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
-class TelegramAccount:
+class TelegramAccount(Account):
     """The bot of these characters, one or several that share it. Opened and closed by the adapter.
 
     Raises ConfigError where two of them have the same name.
@@ -68,17 +69,12 @@ class TelegramAccount:
             self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
         )
         self._faces = Faces(settings.account, handles, time_source) if len(handles) > 1 else None
+        self.keys = tuple(map(self._account_of, handles))  # that of the first is the bot's id
         self._commands = (*handle.commands, *(self._faces.cast.specs if self._faces is not None else ()))
         self._listeners = [self._build_listener(handle, "", {}) for handle in handles]
         self._receiver: UpdateReceiver | None = None
         self._tasks = TaskSet(f"bot {settings.account} on Telegram")
         self.webhook: Webhook | None = None
-        self.is_receiving = True
-
-    @property
-    def accounts(self) -> list[str]:
-        """The accounts of its characters; that of the first is the bot's id."""
-        return [*map(self._account_of, self._handles)]
 
     @property
     def reserved(self) -> int:

@@ -3,7 +3,6 @@
 The checks of `bot doctor`: token, privacy mode, competing webhooks.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
@@ -20,15 +19,13 @@ from adapters.telegram.outgoing import split_reply
 from adapters.telegram.polling import Webhook, WebhookServer
 from bot import ChannelType, ConfigError, Content, Room, Settings
 from bot.platform import (
-    Adapter,
+    AccountAdapter,
     AgentHandle,
-    ConnectionStatus,
     CursorReader,
     Delivery,
     FetchError,
     ReactionSet,
     TimeSource,
-    Undeliverable,
     share_accounts,
 )
 from bot.store import CheckReport
@@ -36,7 +33,7 @@ from bot.store import CheckReport
 PRIVATE_DRAFT_INTERVAL, GROUP_DRAFT_INTERVAL = 1.0, 3.0
 
 
-class TelegramAdapter(Adapter):
+class TelegramAdapter(AccountAdapter[TelegramAccount]):
     """Connects the bots of all characters while it is entered as a context manager."""
 
     platform = PLATFORM
@@ -58,11 +55,10 @@ class TelegramAdapter(Adapter):
         self.is_trusted_audience = not any(
             account_settings.is_default("telegram_api_base_url") for account_settings in self._settings
         )
-        self._bots = [
+        super().__init__(
             TelegramAccount(group, settings, limits, time_source)
             for group, settings in zip(groups.values(), self._settings, strict=True)
-        ]
-        self._accounts = {account: bot for bot in self._bots for account in bot.accounts}
+        )
         self._server: WebhookServer | None = None
 
     @property
@@ -76,24 +72,16 @@ class TelegramAdapter(Adapter):
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
             self._server = WebhookServer(self._find_webhook, webhook_settings, prefix, self._limits.webhook_port)
             await self._server.start()
-        for bot in self._bots:
-            bot.is_receiving = self.is_receiving
-            await bot.open()
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             await self._server.stop()
-        await asyncio.gather(*(bot.close() for bot in self._bots))
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """The connection status of each bot."""
-        return [bot.status for bot in self._bots]
+        await super().__aexit__(*error)
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""
-        return split_reply(content, max((bot.reserved for bot in self._bots), default=0))
+        return split_reply(content, max((account.reserved for account in self.accounts), default=0))
 
     def render_notice(self, text: str) -> str:
         """Return the line in italics."""
@@ -108,28 +96,32 @@ class TelegramAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part of a reply and return its message id."""
-        return await self._account_of(delivery).deliver(delivery)
+        return await self.account_for(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it if its new content is empty."""
-        return await self._account_of(delivery).edit(delivery)
+        return await self.account_for(delivery).edit(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet | None:
         """Return the reactions that a bot can set in a chat."""
-        account = self._accounts.get(room.account)
+        account = self.find_account(room.account)
         return account.message_sender.find_reactions(ChatTarget.parse(room.external_id)) if account else None
 
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
-        return await self._account_of(delivery).message_sender.react(delivery)
+        return await self.account_for(delivery).message_sender.react(delivery)
 
     def can_open_thread(self, room: Room) -> bool:
         """Return whether a room is in a group with topics."""
-        return room.account in self._accounts and bool(room.metadata.get(FORUM_KEY)) and not room.type.is_direct
+        return (
+            self.find_account(room.account) is not None
+            and bool(room.metadata.get(FORUM_KEY))
+            and not room.type.is_direct
+        )
 
     async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
         """Open a topic; one of unknown outcome is marked or held, according to TELEGRAM_UNCLEAR."""
-        return await self._account_of(delivery).message_sender.open_topic(delivery, is_repeat=is_repeat)
+        return await self.account_for(delivery).message_sender.open_topic(delivery, is_repeat=is_repeat)
 
     def build_thread(self, delivery: Delivery, room: Room) -> Room:
         """Return the room of a topic that was opened in a chat."""
@@ -145,12 +137,12 @@ class TelegramAdapter(Adapter):
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""
-        return await self._account_of(delivery).reconcile(delivery)
+        return await self.account_for(delivery).reconcile(delivery)
 
     async def download(self, url: str) -> bytes | None:
         """Return a file that a user sent to one of the bots; None for URLs of other platforms."""
         account_id, _, file_id = url.removeprefix(f"{PLATFORM}:").partition("/")
-        telegram_account = self._accounts.get(account_id)
+        telegram_account = self.find_account(account_id)
         if telegram_account is None or not url.startswith(f"{PLATFORM}:"):
             return None
         try:
@@ -160,7 +152,7 @@ class TelegramAdapter(Adapter):
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Start or stop the typing indicator in a room."""
-        account = self._accounts.get(room.account)
+        account = self.find_account(room.account)
         if account is None:
             return
         target = account.message_sender.resolve(ChatTarget.parse(room.external_id))
@@ -169,14 +161,8 @@ class TelegramAdapter(Adapter):
         account.typing_indicator.show(target, active)
 
     def _find_webhook(self, account_id: str) -> Webhook | None:
-        account = self._accounts.get(account_id)
+        account = self.find_account(account_id)
         return account.webhook if account is not None else None
-
-    def _account_of(self, delivery: Delivery) -> TelegramAccount:
-        account = self._accounts.get(delivery.account)
-        if account is None:
-            raise Undeliverable(f"bot {delivery.account} is not connected: its token is not configured in this process")
-        return account
 
 
 def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:

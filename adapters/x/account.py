@@ -1,11 +1,8 @@
 """One character's account on X: polls mentions and sends posts."""
 
-import asyncio
 import logging
 import random
-from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Self
 
 from adapters.x import incoming
 from adapters.x.client import OptOutList, ReplyPermissions, XClient
@@ -16,6 +13,7 @@ from adapters.x.receiving import MentionReceiver, PostDeleter
 from adapters.x.sending import MessageSender
 from bot import CoreSettings
 from bot.platform import (
+    Account,
     AgentHandle,
     ConnectionStatus,
     DeliveryError,
@@ -23,6 +21,7 @@ from bot.platform import (
     Feed,
     InboxClosed,
     NotSent,
+    TaskSet,
     TimeSource,
 )
 from bot.store import StoreUnavailable
@@ -31,12 +30,13 @@ logger = logging.getLogger(__name__)
 MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
 
 
-class XAccount:
-    """One account; connected while its context is entered."""
+class XAccount(Account):
+    """One account, opened and closed by the adapter."""
 
     def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
         settings = read_settings(handle.settings)
         self.account_id = settings.account_id
+        self.keys = (settings.account_id,)
         self.settings = settings
         clock, self._sleep = time_source.now, time_source.sleep
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
@@ -53,23 +53,20 @@ class XAccount:
         self.receiver = MentionReceiver(
             handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth
         )
-        self._stack = AsyncExitStack()
-        self._polling: asyncio.Task[None] | None = None
-        self.is_receiving = True
+        self._tasks = TaskSet(f"account {settings.account_id} on X")
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self.connection)
+    async def open(self) -> None:
+        """Open the HTTP session, load what is stored, and start polling."""
+        await self.connection.__aenter__()
         await self.quota.load()
         await self._opt_outs.load()
         if self.settings.x_reply_enable and self.is_receiving:
-            self._polling = asyncio.get_running_loop().create_task(self._poll_mentions())
-        return self
+            self._tasks.start(self._poll_mentions())
 
-    async def __aexit__(self, *error: object) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
-        await self._stack.aclose()
+    async def close(self) -> None:
+        """Stop polling, and close the session."""
+        await self._tasks.cancel()
+        await self.connection.__aexit__()
 
     @property
     def feed(self) -> Feed:

@@ -4,9 +4,6 @@
 """
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import Self
-from uuid import UUID
 
 from adapters.x.account import XAccount
 from adapters.x.config import REQUIRED_VARIABLES, read_settings
@@ -16,16 +13,14 @@ from adapters.x.outgoing import split_reply
 from adapters.x.rate_limits import AccountState, Quota, next_month_start
 from bot import Content, CoreSettings, Room, Settings, TemporaryError, system_clock
 from bot.platform import (
-    Adapter,
+    AccountAdapter,
     AgentHandle,
     ConnectionStatus,
     CursorReader,
     Delivery,
     DeliveryError,
-    Feed,
     ReactionSet,
     TimeSource,
-    Undeliverable,
     select_accounts,
 )
 from bot.store import CheckReport
@@ -35,7 +30,7 @@ REAL_TIME = TimeSource()
 LIKES = ReactionSet(("❤",))
 
 
-class XAdapter(Adapter):
+class XAdapter(AccountAdapter[XAccount]):
     """Polls mentions and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -45,55 +40,27 @@ class XAdapter(Adapter):
 
     def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
         owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")
-        self._accounts = {handle.agent_id: XAccount(handle, time_source) for handle in owners.values()}
+        super().__init__(XAccount(handle, time_source) for handle in owners.values())
         # a server of the operator's, such as the emulator
-        self.is_trusted_audience = not any(
-            x_account.settings.is_default("x_api_base_url") for x_account in self._accounts.values()
-        )
-        self.labels_posts = any(x_account.sender.label for x_account in self._accounts.values())
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            for account in self._accounts.values():
-                account.is_receiving = self.is_receiving
-                await stack.enter_async_context(account)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
+        self.is_trusted_audience = not any(account.settings.is_default("x_api_base_url") for account in self.accounts)
+        self.labels_posts = any(account.sender.label for account in self.accounts)
 
     @property
     def url(self) -> str:
         """The web addresses of the accounts."""
-        return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self._accounts.values())
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the connection status of each account."""
-        return [account.status for account in self._accounts.values()]
-
-    def account_of(self, agent_id: UUID) -> XAccount | None:
-        """Return the account of a character."""
-        return self._accounts.get(agent_id)
-
-    def feed(self, agent_id: UUID) -> Feed | None:
-        """Return the timeline of a character."""
-        account = self._accounts.get(agent_id)
-        return account.feed if account else None
+        return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self.accounts)
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into posts."""
-        return split_reply(content, next(filter(None, (item.sender.label for item in self._accounts.values())), ""))
+        return split_reply(content, next(filter(None, (item.sender.label for item in self.accounts)), ""))
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id."""
-        return await self._account_for(delivery).sender.deliver(delivery)
+        return await self.account_for(delivery).sender.deliver(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Search the timeline for a part of which it is unknown whether it arrived."""
-        return await self._account_for(delivery).sender.reconcile(delivery)
+        return await self.account_for(delivery).sender.reconcile(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet:
         """Return the like."""
@@ -101,13 +68,7 @@ class XAdapter(Adapter):
 
     async def react(self, delivery: Delivery) -> str:
         """Like a post, or take the like back."""
-        return await self._account_for(delivery).sender.react(delivery)
-
-    def _account_for(self, delivery: Delivery) -> XAccount:
-        for account in self._accounts.values():
-            if account.account_id == delivery.account:
-                return account
-        raise Undeliverable(f"no character in this process has the X account {delivery.account}")
+        return await self.account_for(delivery).sender.react(delivery)
 
 
 def account_id_of(handle: AgentHandle) -> str:
