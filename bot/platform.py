@@ -193,8 +193,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
-from bot.operate.rooms import CastBody, RoomInstructionsBody
-from bot.operate.take_overs import TakeOverBody
+from bot.operate.rooms import CastBody, RoomInstructionsBody, TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientError, ClientSession, ClientTimeout
 from pydantic import AfterValidator, SecretStr
 from sqlalchemy import (
     JSON,
@@ -129,11 +129,7 @@ class NodeClient:
         self._numbers = count(1)
 
     async def __aenter__(self) -> Self:
-        self._session = ClientSession(
-            connector=TCPConnector(ssl=self._network.certificates),
-            proxy=self._network.proxy,
-            timeout=ClientTimeout(REQUEST_TIMEOUT),
-        )
+        self._session = self._network.open_session(timeout=ClientTimeout(REQUEST_TIMEOUT))
         return self
 
     async def __aexit__(

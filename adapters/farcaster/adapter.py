@@ -181,15 +181,11 @@ def split_reply(content: Content, label: str = "") -> list[Content]:
     files = [item for item in content.attachments if item.url.startswith(("https://", "http://"))]
     embedded = [item for item in files if len(item.url.encode()) <= MAX_URL_BYTES][:MAX_EMBEDS]
     links = [item.url for item in files if item not in embedded]
-    refused = [_name_of(item) for item in content.attachments if item not in files]
+    refused = [item.name or item.title or item.id for item in content.attachments if item not in files]
     notes = [f"(could not be posted: {', '.join(refused)})"] if refused else []
     pieces = split_text(label + "\n".join(filter(None, [content.text.strip(), *links, *notes])))
     kept = tuple(Attachment(item.id, item.kind, url=item.url) for item in embedded)
     return [Content(text=piece, attachments=() if number else kept) for number, piece in enumerate(pieces)]
-
-
-def _name_of(file: Attachment) -> str:
-    return file.name or file.title or file.id
 
 
 def split_text(text: str) -> list[str]:

@@ -177,7 +177,7 @@ class LinkReader(Service):
 
     async def read(self, turn: Turn, url: str) -> Page:
         """Return the page at a URL: as it was read in the last day, else read now, within the room's limit."""
-        cache, key = turn.agent.store.cache, _page_key(url)
+        cache, key = turn.agent.store.cache, f"links/page/{sha256(url.encode()).hexdigest()}"
         if (stored := await cache.get(key)) is not None:
             return Page(**stored)
         if not self.may_use("links", turn.room.id, turn.agent.settings.load(LinkSettings).links):
@@ -235,10 +235,6 @@ class LinkReader(Service):
             await asyncio.to_thread(rules.parse, lines)
             self._robots[origin] = known = (now, rules)
         return await asyncio.to_thread(known[1].can_fetch, USER_AGENT, url)
-
-
-def _page_key(url: str) -> str:
-    return f"links/page/{sha256(url.encode()).hexdigest()}"
 
 
 def result_key(room_id: UUID, url: str) -> str:
