@@ -162,6 +162,7 @@ async def test_a_broken_stream_is_opened_again_and_what_came_between_is_read(
     assert emulator.bot_texts == ["Noted."]
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_an_edit_replaces_a_mention_and_a_deletion_removes_it(
     run_mastodon: RunMastodon, emulator: Emulator
 ) -> None:
