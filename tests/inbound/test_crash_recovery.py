@@ -18,7 +18,7 @@ from bot.inbound.processing import EventState, OnOutcome, plan_recovery
 from bot.outbound.sender import WorkOwnership
 from bot.store import InMemoryStore
 from bot.testing import make_message
-from tests.inbound.conftest import ManualClock
+from tests.clocks import ManualClock
 
 MAX_CRASHES = 3
 MAX_STEPS = 10_000
