@@ -273,14 +273,14 @@ class SqlMemories(SqlStorePart):
         return {memory.id for memory in found if shown.get(memory.id) != memory.content.text}
 
     async def _find(self, query: SearchQuery, place: search.Place, limit: int) -> list[SearchResult]:
-        """Search for words and compare vectors at the same time: the latter takes as long, on a server."""
+        """Search for words while a server compares vectors, which takes it longer than all else."""
         if query.vector is None:
             return await self._database.search(
                 lambda db: _rank(place, query, search.match_words(place, query, db), {}, limit, db)
             )
-        matches, near = await asyncio.gather(
-            self._database.search(partial(search.match_words, place, query)),
+        near, matches = await asyncio.gather(
             self._database.search(partial(search.find_near, place, query)),
+            self._database.search(partial(search.match_words, place, query)),
         )
         return await self._database.search(partial(_rank, place, query, matches, near, limit))
 
