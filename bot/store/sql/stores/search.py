@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     Connection,
     Double,
     Integer,
@@ -23,12 +24,14 @@ from sqlalchemy import (
     TextClause,
     bindparam,
     case,
+    column,
     delete,
     func,
     literal,
     literal_column,
     select,
     text,
+    true,
 )
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
@@ -124,7 +127,6 @@ DELETE_EMBEDDINGS = delete(embeddings).where(
     )
 )
 EMBEDDING_SCOPE = matches(embeddings, "model", "dimension", "kind")
-WANTED_AUDIENCE = parameter(embeddings.c.audience, "audience_")
 NEWEST = (
     select(embeddings.c.memory, embeddings.c.vector)
     .where(EMBEDDING_SCOPE, matches(embeddings, "audience"), embeddings.c.memory > bindparam("after"))
@@ -134,23 +136,25 @@ NEWEST = (
 
 
 def _nearest_in_postgresql() -> Select[Any]:
-    """Compare the newest vectors of an audience; the similarity to a zero vector, NaN in pgvector, is 0.
+    """Compare the newest vectors of each audience; the similarity to a zero vector, NaN in pgvector, is 0.
 
-    The order by audience, of which there is one, is that of the primary key. For an order by `memory` alone the server
-    may read the vectors of all audiences, by the index of that column, where few audiences have nearly all of them.
+    The order by audience, of which there is one at a time, is that of the primary key. For an order by `memory` alone
+    the server may read the vectors of all audiences, by the index of that column, where few audiences have nearly all.
     """
+    audiences = func.unnest(bindparam("audiences", type_=ARRAY(Id()))).table_valued(column("audience", Id()))
+    listed = audiences.render_derived("listed")
     newest = (
         select(embeddings.c.memory, embeddings.c.vector)
-        .where(EMBEDDING_SCOPE, embeddings.c.audience.between(WANTED_AUDIENCE, WANTED_AUDIENCE))
+        .where(EMBEDDING_SCOPE, embeddings.c.audience.between(listed.c.audience, listed.c.audience))
         .order_by(embeddings.c.audience.desc(), embeddings.c.memory.desc())
         .limit(MAX_COMPARED)
-        .subquery()
+        .lateral("newest")
     )
     distance: ColumnElement[float] = newest.c.vector.op("<=>", return_type=Double())(
         parameter(embeddings.c.vector, "wanted")
     )
-    nearest = select(newest.c.memory, distance.label("distance")).order_by("distance").limit(limit_parameter())
-    found = nearest.subquery()
+    nearest = select(newest.c.memory, distance.label("distance")).select_from(listed).join(newest, true())
+    found = nearest.order_by("distance").limit(limit_parameter()).subquery()
     return select(found.c.memory, func.coalesce(func.nullif(1 - found.c.distance, literal_column("'NaN'")), 0))
 
 
@@ -197,15 +201,14 @@ def find_nearest(
     """Return the positions of the nearest memories with their similarities."""
     if not limit:
         return {}
-    key = (agent, query.model, len(query.vector), query.kind.value)
-    compare = _compare_with_numpy if has_numpy() else _compare_in_python
-    if connection.dialect.name == "postgresql":
-        compare = _compare_in_postgresql
-    pairs = [
-        pair
+    wanted = [
+        RecallAudience(agent, query.model, len(query.vector), query.kind.value, audience.bytes)
         for audience in dict.fromkeys(audiences)
-        for pair in compare(connection, RecallAudience(*key, audience.bytes), query, limit)
     ]
+    if connection.dialect.name == "postgresql":
+        return _compare_in_postgresql(connection, wanted, query, limit)
+    compare = _compare_with_numpy if has_numpy() else _compare_in_python
+    pairs = [pair for audience in wanted for pair in compare(connection, audience, query, limit)]
     return dict(nlargest(limit, pairs, key=lambda pair: pair[1]))
 
 
@@ -234,10 +237,11 @@ def unpack_vector(data: bytes) -> tuple[float, ...]:
 
 
 def _compare_in_postgresql(
-    connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
-) -> list[tuple[int, float]]:
-    values = {**_values_of(audience), "wanted": pack_vector(query.vector), "limit": limit}
-    return [(position, similarity) for position, similarity in connection.execute(NEAREST, values).all()]
+    connection: Connection, audiences: Sequence[RecallAudience], query: VectorQuery, limit: int
+) -> dict[int, float]:
+    values = _values_of(audiences[0]) | {"audiences": [UUID(bytes=item.audience) for item in audiences]}
+    rows = connection.execute(NEAREST, values | {"wanted": pack_vector(query.vector), "limit": limit}).all()
+    return {row[0]: row[1] for row in rows}
 
 
 def _compare_in_python(
