@@ -25,7 +25,6 @@ from pydantic_core import to_json
 from sqlalchemy import (
     BigInteger,
     BindParameter,
-    Boolean,
     Connection,
     CursorResult,
     Integer,
@@ -40,7 +39,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeDecorator, UserDefinedType
+from sqlalchemy.types import NullType, TypeDecorator, UserDefinedType
 
 from bot.domain.content import (
     FORWARDED_AUTHOR,
@@ -820,10 +819,10 @@ class is_among(DialectFunction):  # likewise
     """
 
     inherit_cache = True
-    type = Boolean()
+    type = NullType()  # SQLAlchemy compares a Boolean with 1 for SQLite, which then uses no index
     texts = MappingProxyType(
         {
-            "sqlite": "{} IN (SELECT value FROM json_each({}))",
+            "sqlite": "{} IN (SELECT value FROM json_each({}) AS given)",
             "postgresql": "{} = ANY(CAST(translate({}, '[]', '{{}}') AS bigint[]))",
         }
     )
