@@ -139,12 +139,12 @@ async def test_a_table_that_has_grown_gets_statistics_at_once(
         await connection.close()
 
 
-def test_the_vectors_of_one_room_are_read_by_their_key_where_nearly_all_are_of_another(
+def test_the_vectors_of_a_room_are_read_by_their_key_where_nearly_all_are_of_another(
     postgres_server: PostgresServer, database: str
 ) -> None:
     with postgres_server.database(database) as copy:
-        one = "agent_id = 1, model = 'm', dimension = 3, kind = 'MESSAGE', audience = 'another'"
-        postgres_server.run(f"UPDATE embeddings SET {one}", copy)
+        values = "agent_id = 1, model = 'm', dimension = 3, kind = 'MESSAGE', audience = 'another'"
+        postgres_server.run(f"UPDATE embeddings SET {values}", copy)
         postgres_server.run("VACUUM ANALYZE embeddings", copy)
         plan = postgres_server.run(f"EXPLAIN (GENERIC_PLAN) {text_of(search.NEAREST)}", copy)
 
