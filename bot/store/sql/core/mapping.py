@@ -39,7 +39,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeDecorator, UserDefinedType
+from sqlalchemy.types import NullType, TypeDecorator, UserDefinedType
 
 from bot.domain.content import (
     FORWARDED_AUTHOR,
@@ -691,7 +691,7 @@ MAX_ITEMS = 500  # in a list of a statement
 def in_batches(
     connection: Connection, statement: Executable, items: Iterable[Any], **values: Any
 ) -> Iterator[CursorResult[Any]]:
-    """Execute a statement with `items_parameter` for a list of any length; yield its results."""
+    """Execute a statement with `items_parameter` or `is_item` for a list of any length; yield its results."""
     remaining = iter(items)
     while batch := list(islice(remaining, MAX_ITEMS)):
         yield connection.execute(statement, {**values, "items": batch})
@@ -699,7 +699,7 @@ def in_batches(
 
 def rows_of(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[Row]:
     """Return all rows of a statement for a list of any length."""
-    return [row for result in in_batches(connection, statement, items, **values) for row in result]
+    return [row for result in in_batches(connection, statement, items, **values) for row in result.all()]
 
 
 def fetch_all(statement: Executable, values: Mapping[str, Any], connection: Connection) -> Sequence[Row]:
@@ -810,6 +810,38 @@ class json_elements(DialectFunction):  # likewise
     name = "each_of"
     type = Text()
     texts = MappingProxyType({"sqlite": "json_each({})", "postgresql": "jsonb_array_elements_text(CAST({} AS jsonb))"})
+
+
+class is_among(DialectFunction):  # likewise
+    """Whether a number is in a list in JSON.
+
+    A list of parameters would make each length of it another statement, which both databases prepare anew.
+    """
+
+    inherit_cache = True
+    type = NullType()  # SQLAlchemy compares a Boolean with 1 for SQLite, which then uses no index
+    texts = MappingProxyType(
+        {
+            "sqlite": "{} IN (SELECT value FROM json_each({}) AS given)",
+            "postgresql": "{} = ANY(CAST(translate({}, '[]', '{{}}') AS bigint[]))",
+        }
+    )
+
+
+class NumberList(TypeDecorator[list[int]]):
+    """A list of whole numbers as JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Iterable[int] | None, dialect: object) -> str | None:
+        """Return the stored form."""
+        return None if value is None else f"[{','.join(map(str, value))}]"
+
+
+def is_item(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a position is one of `items`; see `in_batches`."""
+    return is_among(column, bindparam("items", type_=NumberList()))
 
 
 def contains_text(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:

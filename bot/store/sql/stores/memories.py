@@ -1,5 +1,6 @@
 """Memories: storage, recall and search."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from bot.store.sql.core.mapping import (
     Row,
     RowMapping,
     count_changed,
+    is_item,
     items_parameter,
     limit_parameter,
     matches,
@@ -58,11 +60,7 @@ IN_WINDOW = and_(
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY.stored_names)
 FIND_MEMORIES = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
-AT_POSITIONS = (
-    select(*WITH_VECTOR)
-    .outerjoin(embeddings, HAS_VECTOR)
-    .where(memories.c.position.in_(items_parameter(memories.c.position)))
-)
+AT_POSITIONS = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(is_item(memories.c.position))
 FIND_AUTHORS = select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
 COUNT_OF_KIND = select(func.count()).where(matches(memories, "kind"))
 COUNT_IN_ROOM = select(func.count()).where(IN_ROOM_OF_KIND)
@@ -218,10 +216,15 @@ def _find_nearest(
     )
 
 
-def _find(
-    agent: int, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
+def _rank(
+    place: search.Place,
+    query: SearchQuery,
+    matches: search.WordMatches,
+    near: Mapping[int, float],
+    limit: int,
+    connection: Connection,
 ) -> list[SearchResult]:
-    ranked = search.find_ranked(connection, agent, query, scope, kind)[:limit]
+    ranked = search.rank_found(place, query, matches, near, connection)[:limit]
     found = _memories_at(connection, [position for position, *_ in ranked])
     return [SearchResult(found[position], score, parts) for position, score, parts in ranked if position in found]
 
@@ -268,6 +271,18 @@ class SqlMemories(SqlStorePart):
             return set()
         shown = {memory.id: memory.content.text for memory in await self._hide(list(found))}
         return {memory.id for memory in found if shown.get(memory.id) != memory.content.text}
+
+    async def _find(self, query: SearchQuery, place: search.Place, limit: int) -> list[SearchResult]:
+        """Search for words while a server compares vectors, which takes it longer than all else."""
+        if query.vector is None:
+            return await self._database.search(
+                lambda db: _rank(place, query, search.match_words(place, query, db), {}, limit, db)
+            )
+        near, matches = await asyncio.gather(
+            self._database.search(partial(search.find_near, place, query)),
+            self._database.search(partial(search.match_words, place, query)),
+        )
+        return await self._database.search(partial(_rank, place, query, matches, near, limit))
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
         if room_id is None:
@@ -358,7 +373,7 @@ class SqlMemories(SqlStorePart):
     async def find(
         self, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int = 10
     ) -> list[SearchResult]:
-        found = await self._database.search(partial(_find, self._agent, query, scope, kind, limit))
+        found = await self._find(query, search.place_of(self._agent, scope, kind), limit)
         hidden = await self._find_hidden([result.memory for result in found])
         return [result for result in found if result.memory.id not in hidden]
 

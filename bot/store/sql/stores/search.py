@@ -6,8 +6,9 @@ PostgreSQL compares vectors with pgvector; for SQLite this module does, with num
 import operator
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from heapq import nlargest
 from math import hypot
@@ -15,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     Connection,
     Double,
     Integer,
@@ -22,12 +24,14 @@ from sqlalchemy import (
     TextClause,
     bindparam,
     case,
+    column,
     delete,
     func,
     literal,
     literal_column,
     select,
     text,
+    true,
 )
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
@@ -43,6 +47,7 @@ from bot.store.search import (
     MAX_TOPICS,
     MAX_WITH_NEIGHBOURS,
     Candidate,
+    Question,
     SearchQuery,
     idf,
     parse_question,
@@ -57,6 +62,7 @@ from bot.store.sql.core.mapping import (
     Id,
     InsertStatement,
     count_changed,
+    is_item,
     items_parameter,
     limit_parameter,
     matches,
@@ -130,13 +136,26 @@ NEWEST = (
 
 
 def _nearest_in_postgresql() -> Select[Any]:
-    """Compare the newest vectors of an audience; the similarity to a zero vector, NaN in pgvector, is 0."""
-    newest = NEWEST.subquery()
+    """Compare the newest vectors of each audience; the similarity to a zero vector, NaN in pgvector, is 0.
+
+    The order by audience, of which there is one at a time, is that of the primary key. For an order by `memory` alone
+    the server may read the vectors of all audiences, by the index of that column, where few audiences have nearly all.
+    """
+    audiences = func.unnest(bindparam("audiences", type_=ARRAY(Id()))).table_valued(column("audience", Id()))
+    listed = audiences.render_derived("listed")
+    newest = (
+        select(embeddings.c.memory, embeddings.c.vector)
+        .where(EMBEDDING_SCOPE, embeddings.c.audience.between(listed.c.audience, listed.c.audience))
+        .order_by(embeddings.c.audience.desc(), embeddings.c.memory.desc())
+        .limit(MAX_COMPARED)
+        .lateral("newest")
+    )
     distance: ColumnElement[float] = newest.c.vector.op("<=>", return_type=Double())(
         parameter(embeddings.c.vector, "wanted")
     )
-    similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
-    return select(newest.c.memory, similarity).order_by(similarity.desc()).limit(limit_parameter())
+    nearest = select(newest.c.memory, distance.label("distance")).select_from(listed).join(newest, true())
+    found = nearest.order_by("distance").limit(limit_parameter()).subquery()
+    return select(found.c.memory, func.coalesce(func.nullif(1 - found.c.distance, literal_column("'NaN'")), 0))
 
 
 NEAREST = _nearest_in_postgresql()
@@ -182,15 +201,14 @@ def find_nearest(
     """Return the positions of the nearest memories with their similarities."""
     if not limit:
         return {}
-    key = (agent, query.model, len(query.vector), query.kind.value)
-    compare = _compare_with_numpy if has_numpy() else _compare_in_python
-    if connection.dialect.name == "postgresql":
-        compare = _compare_in_postgresql
-    pairs = [
-        pair
+    wanted = [
+        RecallAudience(agent, query.model, len(query.vector), query.kind.value, audience.bytes)
         for audience in dict.fromkeys(audiences)
-        for pair in compare(connection, RecallAudience(*key, audience.bytes), query, limit)
     ]
+    if connection.dialect.name == "postgresql":
+        return _compare_in_postgresql(connection, wanted, query, limit)
+    compare = _compare_with_numpy if has_numpy() else _compare_in_python
+    pairs = [pair for audience in wanted for pair in compare(connection, audience, query, limit)]
     return dict(nlargest(limit, pairs, key=lambda pair: pair[1]))
 
 
@@ -219,10 +237,11 @@ def unpack_vector(data: bytes) -> tuple[float, ...]:
 
 
 def _compare_in_postgresql(
-    connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
-) -> list[tuple[int, float]]:
-    values = {**_values_of(audience), "wanted": pack_vector(query.vector), "limit": limit}
-    return [(position, similarity) for position, similarity in connection.execute(NEAREST, values)]
+    connection: Connection, audiences: Sequence[RecallAudience], query: VectorQuery, limit: int
+) -> dict[int, float]:
+    values = _values_of(audiences[0]) | {"audiences": [UUID(bytes=item.audience) for item in audiences]}
+    rows = connection.execute(NEAREST, values | {"wanted": pack_vector(query.vector), "limit": limit}).all()
+    return {row[0]: row[1] for row in rows}
 
 
 def _compare_in_python(
@@ -259,7 +278,7 @@ FIND_TERMS = {
 }
 MERGE_TERMS = text("INSERT INTO memory_terms (memory_terms, rank) VALUES ('merge', :pages)")
 IN_PLACE = (
-    memories.c.position.in_(items_parameter(memories.c.position)),
+    is_item(memories.c.position),
     memories.c.agent_id + ZERO == bindparam("agent", type_=Integer()),
     memories.c.kind == parameter(memories.c.kind, "kind_"),
     AUDIENCE.in_(items_parameter(embeddings.c.audience, "audiences")),
@@ -286,41 +305,97 @@ def _adjacent_position(function: Callable[[ColumnElement[int]], Any], is_wanted:
 
 NEIGHBOURS = select(
     memories.c.position, _adjacent_position(func.max, operator.lt), _adjacent_position(func.min, operator.gt)
-).where(memories.c.position.in_(items_parameter(memories.c.position)))
+).where(is_item(memories.c.position))
 
 
-def find_ranked(
-    connection: Connection, agent: int, query: SearchQuery, scope: RecallScope, kind: MemoryKind
-) -> list[tuple[int, float, dict[str, float]]]:
-    """Return the positions of the memories that a question finds, with scores and their parts, best first."""
-    question, audiences = parse_question(query), audiences_of(scope)
-    if kind in TRANSCRIPT_KINDS:
-        audiences.remove(SHARED_AUDIENCE)  # a conversation belongs to its room
-    prefixes = [term_prefix(kind, audience if audience != SHARED_AUDIENCE else None) for audience in audiences]
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a search covers: the memories of one kind in some audiences of an agent."""
+
+    agent: int
+    kind: MemoryKind
+    audiences: tuple[UUID, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the parameters of IN_PLACE."""
+        return {"agent": self.agent, "kind_": self.kind, "audiences": self.audiences}
+
+
+Line = tuple[list[str], str, datetime]  # its words, the term of its author, when it was written
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Lines that a question finds, by position, and which lines of a conversation stand beside one another."""
+
+    lines: dict[int, Line] = field(default_factory=dict)
+    neighbours: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+
+@dataclass(frozen=True, slots=True)
+class WordMatches:
+    """What the words of a question find: how much each topic counts, and the lines that match best."""
+
+    question: Question
+    weights: Mapping[str, float]
+    found: Found
+
+
+def place_of(agent: int, scope: RecallScope, kind: MemoryKind) -> Place:
+    """Return what a search covers: of a conversation, which belongs to its room, not what is shared everywhere."""
+    audiences = audiences_of(scope)
+    return Place(agent, kind, tuple(audiences[1:] if kind in TRANSCRIPT_KINDS else audiences))
+
+
+def match_words(place: Place, query: SearchQuery, connection: Connection) -> WordMatches:
+    """Return what the words of a question find."""
+    question = parse_question(query)
+    marks = [audience if audience != SHARED_AUDIENCE else None for audience in place.audiences]
+    prefixes = [term_prefix(place.kind, audience) for audience in marks]
     terms = [[prefix + term for prefix in prefixes for term in sorted(topic)] for topic in question.topics.values()]
     found = dict(zip(question.topics, _find_positions(connection, terms), strict=True))
-    in_place = {"agent": agent, "kind_": kind, "audiences": audiences}
-    total = max([connection.scalar(COUNT_LINES, in_place) or 0, *map(len, found.values())])
+    total = max([connection.scalar(COUNT_LINES, place.values) or 0, *map(len, found.values())])
     weights = {label: idf(len(positions), total) for label, positions in found.items()}
     rough: defaultdict[int, float] = defaultdict(float)
     for label, positions in found.items():
         for position in positions:
             rough[position] += weights[label]
-    best = nlargest(MAX_MATCHES, rough, key=lambda position: (rough[position], position))
-    near: dict[int, float] = {}
-    if query.vector is not None:
-        vector = VectorQuery(tuple(query.vector), query.model, kind)
-        near = find_nearest(connection, agent, vector, audiences, MAX_NEAREST)
-    neighbours: dict[int, set[int]] = {}
-    if query.with_neighbours and kind == MemoryKind.MESSAGE:
-        neighbours = _find_neighbours(connection, {*best[:MAX_WITH_NEIGHBOURS], *list(near)[:MAX_WITH_NEIGHBOURS]})
-    chosen = {*best, *near, *neighbours}
-    rows = rows_of(connection, CANDIDATE_ROWS, chosen, excluded=list(query.excluded), **in_place)
+    best = [position for _, position in nlargest(MAX_MATCHES, zip(rough.values(), rough, strict=True))]
+    matches = WordMatches(question, weights, Found())
+    _read_lines(connection, place, query, best, matches.found)
+    return matches
+
+
+def find_near(place: Place, query: SearchQuery, connection: Connection) -> dict[int, float]:
+    """Return the positions of the memories nearest in meaning to a question, with their similarities, nearest first."""
+    vector = VectorQuery(tuple(query.vector or ()), query.model, place.kind)
+    return find_nearest(connection, place.agent, vector, place.audiences, MAX_NEAREST)
+
+
+def rank_found(
+    place: Place, query: SearchQuery, matches: WordMatches, near: Mapping[int, float], connection: Connection
+) -> list[tuple[int, float, dict[str, float]]]:
+    """Add what is near to `matches`; return the positions of all, with scores and their parts, best first."""
+    found = matches.found
+    _read_lines(connection, place, query, list(near), found)
     candidates = {
-        position: Candidate(position, *split_stored(terms), created_at, tuple(neighbours.get(position, ())))
-        for position, terms, created_at in rows
+        position: Candidate(position, *line, tuple(found.neighbours.get(position, ())))
+        for position, line in found.lines.items()
     }
-    return rank_candidates(question, candidates, weights, near, query.asked)
+    return rank_candidates(matches.question, candidates, matches.weights, near, query.asked)
+
+
+def _read_lines(
+    connection: Connection, place: Place, query: SearchQuery, positions: Sequence[int], found: Found
+) -> None:
+    """Add the lines at some positions, best first, and those beside the best of them."""
+    wanted = {*positions}
+    if query.with_neighbours and place.kind == MemoryKind.MESSAGE:
+        wanted |= _add_neighbours(connection, positions[:MAX_WITH_NEIGHBOURS], found.neighbours)
+    missing = wanted - found.lines.keys()
+    rows = rows_of(connection, CANDIDATE_ROWS, missing, excluded=list(query.excluded), **place.values)
+    found.lines.update({position: (*split_stored(terms), created_at) for position, terms, created_at in rows})
 
 
 @lru_cache(maxsize=2 * MAX_TOPICS)
@@ -342,14 +417,17 @@ def _find_positions(connection: Connection, topics: Sequence[Sequence[str]]) -> 
     return [list(map(int, positions.split(","))) if positions else [] for _, positions in rows]
 
 
-def _find_neighbours(connection: Connection, positions: Collection[int]) -> dict[int, set[int]]:
-    """Return which lines of a conversation stand beside one another."""
-    neighbours: defaultdict[int, set[int]] = defaultdict(set)
+def _add_neighbours(
+    connection: Connection, positions: Collection[int], neighbours: defaultdict[int, set[int]]
+) -> set[int]:
+    """Add which lines of a conversation stand beside those at some positions; return the positions of all of these."""
+    added = set[int]()
     for position, *others in rows_of(connection, NEIGHBOURS, positions):
         for other in filter(None, others):
             neighbours[position].add(other)
             neighbours[other].add(position)
-    return neighbours
+            added |= {position, other}
+    return added
 
 
 def merge_deleted_terms(connection: Connection, pages: int) -> bool:

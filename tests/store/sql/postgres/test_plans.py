@@ -137,3 +137,16 @@ async def test_a_table_that_has_grown_gets_statistics_at_once(
         never = "SELECT reltuples FROM pg_class WHERE relname = 'worlds'"
         assert await connection.fetchval(never) == -1  # one row says nothing
         await connection.close()
+
+
+def test_the_vectors_of_a_room_are_read_by_their_key_where_nearly_all_are_of_another(
+    postgres_server: PostgresServer, database: str
+) -> None:
+    with postgres_server.database(database) as copy:
+        values = "agent_id = 1, model = 'm', dimension = 3, kind = 'MESSAGE', audience = 'another'"
+        postgres_server.run(f"UPDATE embeddings SET {values}", copy)
+        postgres_server.run("VACUUM ANALYZE embeddings", copy)
+        plan = postgres_server.run(f"EXPLAIN (GENERIC_PLAN) {text_of(search.NEAREST)}", copy)
+
+    assert "using pk_embeddings" in plan
+    assert "uq_embeddings_memory" not in plan
