@@ -365,7 +365,8 @@ class Agent:
 
     def find_language(self, person: Entity) -> str:
         """Return the language of texts to a person: their platform's, else BOT_LANGUAGE; empty for the program's."""
-        return find_language(person.language, self.settings.get("BOT_LANGUAGE") or "")
+        default = self.settings.get("BOT_LANGUAGE") or ""
+        return find_language(person.language, default)
 
     def find_time_zone(self, world: World | None = None) -> tzinfo:
         """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
@@ -548,7 +549,8 @@ class Turn:
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
-    shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
+    shows at most, and `time_zone` is that of this world, in which prompts tell times. `reaction_limit` and
+    `thread_limit` are how many of these the room may have in an hour. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
     `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
@@ -599,6 +601,8 @@ class Turn:
     instructions: ResolvedInstructions = NOTHING_SET
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
+    reaction_limit: int = field(init=False)
+    thread_limit: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
@@ -607,6 +611,8 @@ class Turn:
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
+        self.reaction_limit = int(settings.get(REACTIONS) or DEFAULT_REACTIONS)
+        self.thread_limit = int(settings.get(THREADS) or DEFAULT_THREADS)
         self.apply_instructions()
 
     @classmethod
@@ -792,8 +798,7 @@ class Turn:
 
     def find_reactions(self) -> ReactionSet | None:
         """Return the reactions that the turn may set at its message; None where it may set none."""
-        limit = int(self.agent.settings.get(REACTIONS) or DEFAULT_REACTIONS)
-        adapter = self.agent.outbox.adapters.get(self.room.platform)
+        adapter, limit = self.agent.outbox.adapters.get(self.room.platform), self.reaction_limit
         is_allowed = limit and self.message.external_id and self.instructions.current.reactions is not False
         if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
             return None
@@ -849,7 +854,6 @@ class Turn:
         """Return whether a thread can be opened at the message now, or an earlier attempt has begun to open it."""
         if self.thread_name:
             return True
-        limit = int(self.agent.settings.get(THREADS) or DEFAULT_THREADS)
         adapter = self.agent.outbox.adapters.get(self.room.platform)
         rule = self.instructions.current.threads or ThreadRule.ADMINS
         is_for_author = rule is ThreadRule.ON or (rule is ThreadRule.ADMINS and self.role.is_at_least(Role.ADMIN))
@@ -858,7 +862,7 @@ class Turn:
         if self.is_care or self.replaces is not None or self.thread is not None or self.find_hold_reason():
             return False
         return adapter.can_open_thread(self.room) and self.agent.outbox.has_spare(
-            DeliveryKind.THREAD, self.room.id, limit
+            DeliveryKind.THREAD, self.room.id, self.thread_limit
         )
 
     async def open_thread(self, name: str) -> str:
@@ -1081,7 +1085,8 @@ class Turn:
 
     def foreign_authors(self) -> set[UUID]:
         """Return who else than the author of the newest message wrote what the model has read in this turn."""
-        return (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}
+        own_ids = {self.author.id, self.agent.id}
+        return (self.state.authors() | self.result_authors) - own_ids
 
 
 @dataclass(frozen=True, slots=True)

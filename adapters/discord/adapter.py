@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -38,7 +39,6 @@ from adapters.discord.errors import (
 )
 from adapters.discord.faces import FaceSender, Quotes, Webhooks
 from adapters.discord.gateway import (
-    INTERACTION,
     INVALID_TOKEN_MESSAGE,
     POSITION,
     RESUMED,
@@ -52,10 +52,11 @@ from adapters.discord.gateway import (
     GatewaySession,
     IdentifyQueue,
     ShardingRequired,
+    distribute,
 )
 from adapters.discord.incoming import EntityMapper
-from adapters.discord.outside import OutsideQuestions, is_outside, menu_name
-from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply, thread_name_of
+from adapters.discord.outside import OutsideQuestions, menu_name
+from adapters.discord.sending import MessageSender, ResponseSender, is_outside, is_response, split_reply, thread_name_of
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
 from bot.platform import (
@@ -293,7 +294,7 @@ class DiscordShard:
             )
             for face, queue in zip(account.faces, queues, strict=True)
         ]
-        self.client.on_event = self._enqueue
+        self.client.on_event = self._enqueue = partial(distribute, self.receivers)
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
@@ -331,15 +332,6 @@ class DiscordShard:
         sessions = [session for session in stored if session is not None]
         is_same = len(sessions) == len(stored) and len({session.id for session in sessions}) == 1
         return min(sessions, key=lambda session: session.seq) if is_same else None
-
-    def _enqueue(self, event: GatewayEvent) -> bool:
-        """Pass an event to the receiver of each character; interactions, which are handled once, to the first."""
-        first, *others = self.receivers
-        is_taken = first.enqueue(event)
-        if event.name != INTERACTION:
-            for receiver in others:
-                receiver.enqueue(event)
-        return is_taken
 
     def _note_unavailable(self, guild_id: int) -> None:
         for receiver in self.receivers:

@@ -697,6 +697,7 @@ ADDRESS_PREFIX = "interaction/"
 KIND_KEY = "interaction"
 LIFETIME = timedelta(minutes=15)  # of an interaction
 EPHEMERAL_FLAG = 64
+OUTSIDE_PREFIX = "outside/"  # of the id of a room, before the id of its interaction
 FOLLOW_UP_PATH = "/webhooks/{webhook_id}/{webhook_token}"
 ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
 EXPIRED = "the interaction has expired: Discord takes a response for fifteen minutes"
@@ -714,6 +715,11 @@ class ResponseKind(StrEnum):
 def build_address(application_id: int, token: str) -> str:
     """Return the target of the deliveries of a response."""
     return f"{ADDRESS_PREFIX}{application_id}/{token}"
+
+
+def is_outside(delivery: Delivery) -> bool:
+    """Return whether a delivery answers a question from outside."""
+    return delivery.target.startswith(OUTSIDE_PREFIX)
 
 
 def is_response(delivery: Delivery) -> bool:

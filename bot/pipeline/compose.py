@@ -117,13 +117,13 @@ class Composer:
         """Return the request of a template's answer: as JSON with its schema where the model's server writes such, else
         in the form of the template.
         """
-        source, schema = turn.find_template(template), None
-        values = {**_values_of(turn), **values}
+        values, schema = {**_values_of(turn), **values}, None
+        model = turn.model_name if kind is turn.reply_model else ""
+        source = turn.find_template(template)
         if turn.agent.models.can_write_json(kind):
             known = frozenset(name for name in find_field_conditions(source) if values.get(name))
             source, schema = request_json(source, known) or (source, None)
         prompt = render_template(source, values)
-        model = turn.model_name if kind is turn.reply_model else ""
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema, model=model)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:

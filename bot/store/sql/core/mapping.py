@@ -570,6 +570,13 @@ class RowMapping(Generic[T]):
         assert self._get is not None, "a dataclass"
         return {"agent_id": agent, **dict(zip(self._fields, self._get(value), strict=True)), **derived}
 
+    def changes(
+        self, value: T, agent: int, names: Iterable[str], derived: Values = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the parameters of an update that stores the columns of these names in the row of a value's id."""
+        values = self.values(value, agent, derived)
+        return {"agent": agent, "id_": values["id"], **{name: values[name] for name in names}}
+
     def encode(
         self, value: T, agent: int, derived: Values = MappingProxyType({}), *, names: Sequence[str] = ()
     ) -> tuple[Any, ...]:

@@ -221,8 +221,7 @@ def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]
 
 def state_values(agent: int, receipt: Receipt) -> dict[str, Any]:
     """Return the values of `SET_STATE` for a receipt."""
-    values = RECEIPT.values(receipt, agent, receipt_columns(receipt))
-    return {"agent": agent, "id_": receipt.id, **{name: values[name] for name in RECEIPT_STATE_NAMES}}
+    return RECEIPT.changes(receipt, agent, RECEIPT_STATE_NAMES, receipt_columns(receipt))
 
 
 def add_model_calls(agent: int, receipt_id: UUID, calls: Sequence[ModelCall], connection: Connection) -> bool:
@@ -466,8 +465,7 @@ def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> l
 
 def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
     """Store a delivery's new state; insert the delivery if it is missing."""
-    values = DELIVERY.values(delivery, agent, delivery_columns(delivery))
-    state = {"agent": agent, "id_": delivery.id, **{name: values[name] for name in DELIVERY_STATE_NAMES}}
+    state = DELIVERY.changes(delivery, agent, DELIVERY_STATE_NAMES, delivery_columns(delivery))
     if not connection.execute(UPDATE_DELIVERY, state).rowcount:
         insert_delivery(connection, agent, delivery)
 
@@ -869,13 +867,11 @@ def change_proposal(
     superseded_by: UUID | None = None,
 ) -> bool:
     """Store a waiting proposal in its new state with its receipt; return False if it is no longer of this revision."""
-    values = PROPOSAL.values(changed, agent)
-    state = {name: values[name] for name in PROPOSAL_STATE_NAMES}
-    key = {"agent": agent, "id_": changed.id, "expected_revision": revision}
+    state = {**PROPOSAL.changes(changed, agent, PROPOSAL_STATE_NAMES), "expected_revision": revision}
     statement = UPDATE_PROPOSAL
     if editor is not None:
-        statement, key = UPDATE_PROPOSAL_OF_EDITOR, {**key, "expected_editor": editor}
-    if not connection.execute(statement, {**key, **state}).rowcount:
+        statement, state = UPDATE_PROPOSAL_OF_EDITOR, {**state, "expected_editor": editor}
+    if not connection.execute(statement, state).rowcount:
         return False
     receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
     if receipt is not None and receipt.outcome is Outcome.PARKED:
@@ -919,8 +915,8 @@ def _close_command(
 
 def save_steps(agent: int, saved: Sequence[Step], receipts: Sequence[Receipt], connection: Connection) -> None:
     """Store steps together with receipts."""
-    SAVE_STEP.execute_all(connection, [STEP.values(step, agent) for step in saved])
     save_receipts(connection, agent, receipts)
+    SAVE_STEP.execute_all(connection, [STEP.values(step, agent) for step in saved])
 
 
 class SqlLedger(SqlLookups):
@@ -966,9 +962,8 @@ class SqlLedger(SqlLookups):
         return list(RECEIPT.read_all(await self._read(UNEVALUATED, limit=limit)))
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
-        await self._database.write(
-            lambda db: count_changed(db, MARK_EVALUATED, receipt_ids, agent=self._agent), durable=False
-        )
+        mark = partial(count_changed, statement=MARK_EVALUATED, items=receipt_ids, agent=self._agent)
+        await self._database.write(mark, durable=False)
 
     async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
         work = partial(add_model_calls, self._agent, receipt_id, calls)
