@@ -498,6 +498,7 @@ DEGRADED_SHARE = 0.3
 DEGRADED_MODELS = MappingProxyType(
     {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
 )
+DEFAULT_MEMORY_BYTES = 600
 REACTIONS, DEFAULT_REACTIONS = "REACTIONS", 6  # in a room and an hour
 REACTION_STEP = "reaction"  # key and kind of the step that has the reaction of a turn
 THREADS, DEFAULT_THREADS = "THREADS", 2  # in a room and an hour
@@ -549,8 +550,9 @@ class Turn:
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
-    shows at most, and `time_zone` is that of this world, in which prompts tell times. `reaction_limit` and
-    `thread_limit` are how many of these the room may have in an hour. `degradation` is the step of
+    shows at most, and `time_zone` is that of this world, in which prompts tell times. `memory_bytes` is how much of a
+    prompt tells what people told before; `reaction_limit` and `thread_limit` are how many of these a room may have in
+    an hour. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
     `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
@@ -601,19 +603,25 @@ class Turn:
     instructions: ResolvedInstructions = NOTHING_SET
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
+    notice_rule: NoticeRule = field(init=False)
+    memory_bytes: int = field(init=False)
     reaction_limit: int = field(init=False)
     thread_limit: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
         self.definition = self.agent.read_definition()
+        self.apply_instructions()
         settings = self.definition.settings
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
+        notice = settings.get(AI_NOTICE)
+        default_rule = PRIVATE_RULE if self.room.type.is_direct else GROUP_RULE
+        self.notice_rule = default_rule if notice is None else NoticeRule.parse(notice)
+        self.memory_bytes = int(settings.get("MEMORY_BYTES") or DEFAULT_MEMORY_BYTES)
         self.reaction_limit = int(settings.get(REACTIONS) or DEFAULT_REACTIONS)
         self.thread_limit = int(settings.get(THREADS) or DEFAULT_THREADS)
-        self.apply_instructions()
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -736,13 +744,13 @@ class Turn:
         character, newest = self.agent.character, self.inputs[-1]
         return {
             "agentName": sanitize_name(character.name),
+            "actionNames": ", ".join(spec.name for spec in self.actions),
             "characterBio": " ".join(character.background),
             "messageText": truncate_line(newest.message.content.render_text(), self.state.max_message_length),
             "userName": sanitize_name(newest.author.name),
             "roomId": str(self.room.id),
             "roomName": sanitize_name(self.room.name) if self.room.name else "",
             "worldContext": sanitize_name(self.world.name) if self.world.name else "",
-            "actionNames": ", ".join(spec.name for spec in self.actions),
             "relevantKnowledge": "",
             "recentMessages": "",
             "openMessages": "",
@@ -805,6 +813,10 @@ class Turn:
         has_spare = self.agent.outbox.has_spare(DeliveryKind.REACTION, self.room.id, limit)
         return adapter.find_reactions(self.room) if has_spare else None
 
+    def may_react(self) -> bool:
+        """Return whether a reaction can be set at the message now."""
+        return self.find_reactions() is not None
+
     async def react(self, text: str) -> str:
         """React to the message with the emoji in a text once the turn is answered; return the emoji.
 
@@ -820,11 +832,9 @@ class Turn:
             self.reaction = emoji
         return emoji
 
-    def build_reaction(self) -> OutgoingReply | None:
-        """Build the reaction of an answered turn, or the removal of an earlier one; return None if nothing changes."""
+    def build_reaction(self) -> OutgoingReply:
+        """Build the reaction of an answered turn, or the removal of an earlier one."""
         earlier, message = self.earlier_reaction, self.message
-        if (earlier.content.text if earlier is not None else "") == self.reaction:
-            return None
         memory = Memory(
             id=derived_id("reaction", self.room.id, message.external_id, self.agent.id, self.reaction),
             kind=MemoryKind.REACTION,
@@ -856,10 +866,11 @@ class Turn:
             return True
         adapter = self.agent.outbox.adapters.get(self.room.platform)
         rule = self.instructions.current.threads or ThreadRule.ADMINS
-        is_for_author = rule is ThreadRule.ON or (rule is ThreadRule.ADMINS and self.role.is_at_least(Role.ADMIN))
-        if adapter is None or not is_for_author or self.author.is_bot or not self.message.external_id:
+        if adapter is None or rule is ThreadRule.OFF or self.author.is_bot or not self.message.external_id:
             return False
         if self.is_care or self.replaces is not None or self.thread is not None or self.find_hold_reason():
+            return False
+        if rule is ThreadRule.ADMINS and not self.role.is_at_least(Role.ADMIN):
             return False
         return adapter.can_open_thread(self.room) and self.agent.outbox.has_spare(
             DeliveryKind.THREAD, self.room.id, self.thread_limit
@@ -986,14 +997,6 @@ class Turn:
         """
         if self.on_progress is not None:
             self.on_progress(text)
-
-    @property
-    def notice_rule(self) -> NoticeRule:
-        """When the AI notice is due here to people who are no minors."""
-        value = self.agent.settings.get(AI_NOTICE)
-        if value is not None:
-            return NoticeRule.parse(value)
-        return PRIVATE_RULE if self.room.type.is_direct else GROUP_RULE
 
     @property
     def minor_rules(self) -> frozenset[MinorRule]:

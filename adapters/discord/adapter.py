@@ -408,6 +408,8 @@ class DiscordAccount:
         self._cast = Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
         self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
         self.faces = [self._build_face(handle) for handle in handles]
+        self._senders = {face.mapper.account: face.sender for face in self.faces}
+        self.note_message = [self.message_sender.note, *([self._quotes.note] if self._cast is not None else [])]
         self.mapper = self.faces[0].mapper
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
@@ -445,14 +447,14 @@ class DiscordAccount:
             return await self._outside.deliver(delivery)
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
-        return await self._sender_of(delivery).deliver(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].deliver(delivery, self.mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
             return await self._outside.edit(delivery)
-        return await self._sender_of(delivery).edit(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].edit(delivery, self.mapper.bot_id)
 
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
@@ -481,7 +483,7 @@ class DiscordAccount:
             return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
-        return await self._sender_of(delivery).reconcile(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].reconcile(delivery, self.mapper.bot_id)
 
     def _build_face(self, handle: AgentHandle) -> Face:
         mapper, sender = EntityMapper(handle.agent_id), self.message_sender
@@ -490,15 +492,6 @@ class DiscordAccount:
         if self._cast is None:
             return Face(handle, mapper, commands, sender)
         return Face(handle, mapper, commands, FaceSender(handle, self._cast, self._webhooks, sender, self._quotes))
-
-    def _sender_of(self, delivery: Delivery) -> MessageSender | FaceSender:
-        return next(face.sender for face in self.faces if face.mapper.account == delivery.account)
-
-    def note_message(self, message: discord.Message) -> None:
-        """Note a received message: its channel takes messages, its author may be mentioned there, it may be quoted."""
-        self.message_sender.note_author(str(message.channel.id), str(message.author.id))
-        if self._cast is not None:
-            self._quotes.note(message)
 
     async def handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
         """Pass a command to the first character, a button to the one whose message has it."""

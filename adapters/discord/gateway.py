@@ -340,7 +340,7 @@ class EventReceiver:
         *,
         shard: ShardId,
         clock: Clock,
-        on_message: Callable[[discord.Message], None],
+        on_message: Sequence[Callable[[discord.Message], None]],
         on_own_message: Callable[[str, int], None],
         on_interaction: Callable[[GatewayEvent], object],
         on_connected: Callable[[str], None],
@@ -561,7 +561,8 @@ class EventReceiver:
         mention = await incoming.find_mention(message, self._mapper, self._settings, self._handle.room_rules)
         if mention is None:
             return None
-        self._on_message(message)
+        for note in self._on_message:
+            note(message)
         return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill, edited_at=edited_at)
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:

@@ -136,18 +136,17 @@ class Composer:
         """Render the character's system prompt, or the default one, followed by the instructions of the room and what
         holds for every character.
         """
-        rules = [IDENTITY_RULE]
+        rules, values = [IDENTITY_RULE], _values_of(turn)
         if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
             rules.append(NO_ROMANCE_RULE)
         if turn.is_care:
             rules.append(CARE_RULE)
         source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
-            source = render_template(source, _values_of(turn))
+            source = render_template(source, values)
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        instructions = turn.instructions.current.render()
-        return "\n".join([source, *([instructions] if instructions else []), *rules])
+        return "\n".join(filter(None, [source, turn.instructions.text, *rules]))
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider

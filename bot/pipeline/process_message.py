@@ -32,6 +32,7 @@ from bot.pipeline.care import Care
 from bot.pipeline.commit import (
     PUBLIC_TYPES,
     ActionParked,
+    Evaluation,
     TurnFailure,
     TurnResult,
     claim,
@@ -41,6 +42,7 @@ from bot.pipeline.commit import (
     commit_stopped,
     drop_echo,
     find_earlier_reaction,
+    has_evaluation_work,
     mark_late_evaluations,
     park_turn,
     previous_replies,
@@ -50,7 +52,6 @@ from bot.pipeline.commit import (
     resume_journal,
 )
 from bot.pipeline.compose import Composer
-from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.filters import hold_with_inputs
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted, Event
 from bot.pipeline import evaluate as evaluate_module
-from bot.pipeline.evaluate import evaluate
+from bot.pipeline.commit import evaluate
 from bot.plugin_system.components import Evaluator, evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry

@@ -146,7 +146,6 @@ SET_STATE = (
 )
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
 FIND_RECEIPT = select(*RECEIPT).where(matches(receipts, "id"))
-FIND_RECEIPTS = select(*RECEIPT).where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
 FIND_BY_MEMORY = select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
 RECEIPTS_BY_POSITION = select(*RECEIPT, receipts.c.position).where(
     receipts.c.position.in_(items_parameter(receipts.c.position))
@@ -423,7 +422,6 @@ NEXT_NUMBER = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
     deliveries.c.agent_id == bindparam("agent_id"), deliveries.c.room_id == parameter(deliveries.c.room_id, "room_id")
 )
 INSERT_DELIVERY = InsertStatement(deliveries, INSERTED_NAMES, _insert_if_new, seq=NEXT_NUMBER.scalar_subquery())
-FIND_DELIVERIES = select(*DELIVERY).where(matches(deliveries), deliveries.c.id.in_(items_parameter(deliveries.c.id)))
 UPDATE_DELIVERY = (
     update(deliveries)
     .where(matches(deliveries, "id"))
@@ -458,8 +456,7 @@ def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[D
 def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> list[Delivery]:
     """Return deliveries by id, in that order."""
     ids = list(ids)
-    found = DELIVERY.find(connection, FIND_DELIVERIES, ids, agent=agent)
-    by_id = {delivery.id: delivery for delivery in found}
+    by_id = DELIVERY.find_by_id(connection, agent, ids)
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
@@ -807,7 +804,6 @@ def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) ->
 
 PROPOSAL = RowMapping(proposals, Proposal)
 INSERT_PROPOSAL = insert_if_new(proposals, PROPOSAL.stored_names)
-PROPOSALS_BY_ID = select(*PROPOSAL).where(matches(proposals), proposals.c.id.in_(items_parameter(proposals.c.id)))
 
 
 def _list_proposals(*conditions: Any) -> Select[Any]:
@@ -848,7 +844,7 @@ def save_proposal(connection: Connection, agent: int, turn_commit: TurnCommit) -
             return
     if not INSERT_PROPOSAL.execute(connection, PROPOSAL.values(proposal, agent)).rowcount:
         return
-    for earlier in PROPOSAL.find(connection, PROPOSALS_BY_ID, turn_commit.replaced, agent=agent):
+    for earlier in PROPOSAL.find_by_id(connection, agent, turn_commit.replaced).values():
         if earlier.is_replaceable(proposal.created_at):
             replaced = replace(
                 earlier, state=ProposalState.REPLACED, decided_at=proposal.created_at, replaced_by=proposal.id
@@ -989,8 +985,8 @@ class SqlLedger(SqlLookups):
         return list(PROPOSAL.read_all(reversed(rows)))
 
     async def proposal(self, proposal_id: str) -> Proposal | None:
-        find = partial(PROPOSAL.find, statement=PROPOSALS_BY_ID, items=[proposal_id], agent=self._agent)
-        return next(iter(await self._database.read(find)), None)
+        find = partial(PROPOSAL.find_by_id, agent=self._agent, ids=[proposal_id])
+        return (await self._database.read(find)).get(proposal_id)
 
     async def decide_proposal(
         self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
