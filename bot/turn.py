@@ -67,7 +67,7 @@ from bot.receipts import TurnTrace
 from bot.settings import MinorRule, Settings, find_time_zone, parse_minor_rules, room_setting
 from bot.store.protocols import RecallScope, Store
 from bot.text import sanitize_name, suggest, truncate_line
-from bot.user_texts import find_language, user_text
+from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -363,10 +363,10 @@ class Agent:
         listed = {name.strip() for name in (self.settings.get(AGE_RESTRICTED_ROOMS) or "").split(",")}
         return not listed.isdisjoint({room.platform, f"{room.platform}:{room.external_id}"})
 
-    def find_language(self, person: Entity) -> str:
-        """Return the language of texts to a person: their platform's, else BOT_LANGUAGE; empty for the program's."""
+    def language_tags(self, person: Entity) -> tuple[str, str]:
+        """Return the languages of texts to a person, for `use_language`: their platform's, else BOT_LANGUAGE."""
         default = self.settings.get("BOT_LANGUAGE") or ""
-        return find_language(person.language, default)
+        return person.language, default
 
     def find_time_zone(self, world: World | None = None) -> tzinfo:
         """Return the time zone of a world (`TIMEZONE`), by default the agent's."""

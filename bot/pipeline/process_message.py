@@ -268,7 +268,7 @@ class MessagePipeline:
             message.id,
             turn_input.author.id,
             str(message.metadata.get(ACCESS_TOKEN_KEY) or ""),
-            language=agent.find_language(turn_input.author),
+            languages=agent.language_tags(turn_input.author),
             calls=turn_input.calls,
             trace=trace,
         )
