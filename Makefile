@@ -27,9 +27,8 @@ chat: $(VENV)/.installed
 	@echo "Starting the conversation; Ctrl-D ends it."
 	@$(BIN)/bot chat
 
-# With one process more than there are cores: tests wait for other processes a part of their time.
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not long and not real"
+	$(BIN)/pytest --numprocesses auto -m "not long and not real"
 
 # Only the files that have long tests are read.
 test-full: $(VENV)/.installed-dev

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
 from bot.adapter.adapter import (
+    Account,
+    AccountAdapter,
     Adapter,
     AnswerPolicy,
     ChannelProblems,
@@ -191,8 +193,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
-from bot.operate.rooms import CastBody, RoomInstructionsBody
-from bot.operate.take_overs import TakeOverBody
+from bot.operate.rooms import CastBody, RoomInstructionsBody, TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
@@ -213,6 +214,8 @@ __all__ = [
     "WILDCARD_HOSTS",
     "WRITTEN_BY_KEY",
     "AccessTokens",
+    "Account",
+    "AccountAdapter",
     "AccountCheck",
     "AccountSituation",
     "ActivityRange",

@@ -8,18 +8,19 @@ import json
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientError, ClientSession, ClientTimeout
 from pydantic import AfterValidator, SecretStr
 from sqlalchemy import (
     JSON,
@@ -51,28 +52,6 @@ from bot.plugin_system.components import Action, Service, action
 from bot.settings import CommaList, Secret
 from bot.text import shorten
 from bot.turn import Agent, Turn
-
-__all__ = [
-    "NATIVE",
-    "DailyLimits",
-    "NodeClient",
-    "NodeRefused",
-    "NodeUrl",
-    "Order",
-    "PersonIds",
-    "Sighting",
-    "Transfer",
-    "TransferRefused",
-    "TransferRules",
-    "TransferService",
-    "TransferState",
-    "fetch_price",
-    "format_units",
-    "read_value",
-    "to_units",
-    "transfer_actions",
-    "transfers_table",
-]
 
 Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
@@ -150,11 +129,7 @@ class NodeClient:
         self._numbers = count(1)
 
     async def __aenter__(self) -> Self:
-        self._session = ClientSession(
-            connector=TCPConnector(ssl=self._network.certificates),
-            proxy=self._network.proxy,
-            timeout=ClientTimeout(REQUEST_TIMEOUT),
-        )
+        self._session = self._network.open_session(timeout=ClientTimeout(REQUEST_TIMEOUT))
         return self
 
     async def __aexit__(
@@ -332,6 +307,29 @@ class TransferService(Service):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.node.__aexit__(kind, error, trace)
+
+    def load_key(
+        self,
+        prefix: str,
+        key: SecretStr | None,
+        keystore: tuple[Path | None, SecretStr | None],
+        read: Callable[[str], Any],
+        unlock: Callable[[bytes, str], Any],
+    ) -> Any:
+        """Return the account's key, read from the setting with it or unlocked from a file with its password.
+
+        None if neither is set. Raises ConfigError, which names the setting by its prefix, if it cannot be read.
+        """
+        path, password = keystore
+        try:
+            if key is not None:
+                return read(key.get_secret_value())
+            if path is not None and password is not None:
+                return unlock(path.expanduser().read_bytes(), password.get_secret_value())
+        except (OSError, ValueError, TypeError, KeyError) as error:  # what they say may quote the key
+            name = f"{prefix}_KEYSTORE" if key is None else f"{prefix}_PRIVATE_KEY"
+            raise ConfigError(f"{name}: the key cannot be read ({type(error).__name__})") from None
+        return None
 
     @abstractmethod
     def load_account(self) -> str:

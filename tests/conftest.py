@@ -12,6 +12,7 @@ from aiohttp import web_app
 from hypothesis import HealthCheck, settings
 
 from bot.cli.process.shutdown import GC_THRESHOLDS, reduce_gc_frequency
+from bot.pipeline import process_message
 from bot.prompts.reply_parser import reader
 from tests.chaos.program import ForkServer
 from tests.hostile.attacks import DOWNLOADED
@@ -69,9 +70,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Return two workers for each core: they wait for processes and servers a third of the time."""
+    """Return a worker more than there are cores: tests wait for processes and servers a part of their time."""
     cores = yield
-    return cores * 2
+    return cores + 1
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +92,12 @@ def anyio_backend() -> str:
 def nothing_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show texts while they are written to their end, so that tests of streaming need no long ones."""
     monkeypatch.setattr(reader, "HOLD_BACK", 0)
+
+
+@pytest.fixture
+def immediate_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer an edit of a message at once, without the pause after the message."""
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

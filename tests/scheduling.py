@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from bot.background.scheduler import Scheduler
@@ -16,22 +16,10 @@ from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import running_agent
 from bot.turn import Agent
+from tests.clocks import ManualClock
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 DEADLINE = 10.0
-
-
-class ManualClock:
-    """A clock that only the test moves."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, **amount: float) -> None:
-        self.now += timedelta(**amount)
 
 
 class Nights:

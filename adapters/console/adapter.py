@@ -1,29 +1,123 @@
-"""Console adapter: reads lines, writes replies."""
+"""Console adapter: reads lines as inbound messages, writes replies, and stores the files of a command's response."""
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import TextIO
 from uuid import UUID
 
 from adapters.console.config import ConsoleSettings
-from adapters.console.incoming import PLATFORM, build_command_invocation, build_inbound_message
-from adapters.console.outgoing import format_reply, save_file, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
-from bot import ConfigError, Receipt, Room, new_id, system_clock
+from bot import (
+    Attachment,
+    ChannelType,
+    ConfigError,
+    Content,
+    Entity,
+    Receipt,
+    Role,
+    Room,
+    World,
+    derived_id,
+    new_id,
+    system_clock,
+)
 from bot.platform import (
     REFERRAL_NOTE,
     Adapter,
     AgentHandle,
+    CommandInvocation,
     Delivery,
     DeliveryKind,
+    InboundMessage,
     TerminalSession,
     Undeliverable,
     referral_turn_id,
 )
-from bot.text import translate, user_text
+from bot.text import ANSI_SEQUENCE, sanitize_name, translate, translate_message, user_text
+
+PLATFORM = "console"
+
+
+def build_inbound_message(
+    text: str, *, agent_id: UUID, user: str, message_id: UUID, sent_at: datetime
+) -> InboundMessage:
+    """Return the inbound message for one line.
+
+    The user of the terminal is the operator and so owns the world. The room has a fixed id, so that a stored
+    conversation continues at the next start.
+    """
+    account = str(agent_id)
+    name = sanitize_name(user)
+    author = Entity(derived_id(PLATFORM, "entity", user), PLATFORM, user, (name,))
+    world = World(derived_id(PLATFORM, "world", account), PLATFORM, account, "Terminal", {author.id: Role.OWNER})
+    room = Room(
+        id=derived_id(PLATFORM, "room", account, user),
+        world_id=world.id,
+        type=ChannelType.DM,
+        platform=PLATFORM,
+        external_id=user,
+        account=account,
+        name=f"Terminal of {name}",
+        is_age_restricted=True,  # it is the operator's
+    )
+    content = Content(text=text, source=PLATFORM)
+    return InboundMessage.build(
+        world, room, author, content, created_at=sent_at, message_id=str(message_id), memory_id=message_id
+    )
+
+
+def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> CommandInvocation:
+    """Return the command for one line that begins with a slash."""
+    name, _, text = line[1:].partition(" ")
+    context = build_inbound_message("", agent_id=agent_id, user=user, message_id=new_id(), sent_at=sent_at)
+    return CommandInvocation(
+        name, context.world, context.room, context.author, context.key.event_id, sent_at, text=text
+    )
+
+
+_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def format_reply(content: Content) -> str:
+    """Return a reply without control codes, with a line for each attachment."""
+    lines = [content.text, *map(_format_attachment, content.attachments)]
+    return strip_terminal_codes("\n".join(line for line in lines if line))
+
+
+def strip_terminal_codes(text: str) -> str:
+    """Remove control and bidirectional characters and ANSI sequences; line ends and tabs stay."""
+    return _CONTROL.sub("", _LINE_END.sub("\n", ANSI_SEQUENCE.sub("", text)))
+
+
+def save_file(file: Attachment, folder: Path = Path()) -> str:
+    """Write a file that only this user may read, under a free name; return a line with its path, or with the error."""
+    name = Path(re.sub(r"[^\w.-]", "_", file.name).lstrip(".") or "file")
+    for number in count(1):
+        path = folder / (name if number == 1 else name.with_stem(f"{name.stem}-{number}"))
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+                written.write(file.data or b"")
+        except FileExistsError:
+            continue
+        except OSError as error:
+            return translate_message(f"{path} cannot be written: {error.strerror}")
+        return translate("saved as {path}", path=path.resolve())
+    raise AssertionError  # `count` does not end
+
+
+def _format_attachment(attachment: Attachment) -> str:
+    name = attachment.title or attachment.name or attachment.description
+    label = ": ".join(part for part in (attachment.kind.value.lower(), name) if part)
+    return f"[{label}] {attachment.url}".rstrip()
+
 
 ERASE_LINE = "\r\x1b[K"
 STREAM_INTERVAL = 0.05

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from adapters.farcaster.config import FarcasterSettings
 from adapters.farcaster.incoming import NO_USER, Cast, User, read_user
@@ -57,12 +57,8 @@ class HubClient:
 
     async def open(self) -> None:
         """Open the HTTP session."""
-        self._session = ClientSession(
-            connector=TCPConnector(ssl=self._network.certificates),
-            proxy=self._network.proxy,
-            headers=self._headers,
-            timeout=ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
-        )
+        timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        self._session = self._network.open_session(headers=self._headers, timeout=timeout)
 
     async def close(self) -> None:
         """Close the HTTP session."""

@@ -1,43 +1,237 @@
-"""The Mastodon adapter: one account for every character that has a token.
+"""The Mastodon adapter: for every character that has a token one account, which receives and sends.
 
 `bot doctor` for Mastodon: the token, the bot flag, and the server's limits.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Self
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from yarl import URL
 
-from adapters.mastodon.account import TOKEN_REFUSED, MastodonAccount
 from adapters.mastodon.client import MastodonClient, RequestRefused
-from adapters.mastodon.config import REQUIRED_VARIABLES, read_settings
-from adapters.mastodon.incoming import PLATFORM, BotIdentity, Instance, build_direct_room, build_world, html_to_text
+from adapters.mastodon.config import REQUIRED_VARIABLES, MastodonSettings, read_settings
+from adapters.mastodon.incoming import (
+    PLATFORM,
+    BotIdentity,
+    Instance,
+    account_key,
+    build_direct_room,
+    build_feed_room,
+    build_world,
+    html_to_text,
+)
 from adapters.mastodon.outgoing import split_reply
+from adapters.mastodon.receiving import NotificationReceiver
+from adapters.mastodon.sending import PostSender
 from bot import Content, Entity, Room, Settings, TemporaryError, World, system_clock
 from bot.platform import (
-    Adapter,
+    Account,
+    AccountAdapter,
     AgentHandle,
+    Backoff,
     ConnectionStatus,
     CursorReader,
     Delivery,
     DeliveryError,
+    DisconnectCause,
     Feed,
+    InboxClosed,
+    NotSent,
     ReactionSet,
+    TaskSet,
     TimeSource,
+    TokenCheck,
     Undeliverable,
+    disconnect_cause,
+    is_quiet,
     select_accounts,
 )
-from bot.store import CheckReport
+from bot.store import CheckReport, StoreUnavailable
 from bot.text import names_ai
+
+logger = logging.getLogger(__name__)
+TOKEN_REFUSED = "Mastodon refuses MASTODON_TOKEN: copy the application's access token from Preferences, Development"
+RETRIES = Backoff(1.0, 60.0)
+STREAM_RETRIES = Backoff(1.0, 300.0)
+STORE_RETRY_SECONDS = 1.0
+Send = Callable[[Delivery, BotIdentity], Awaitable[str]]
+
+
+class MastodonAccount(Account):
+    """One account, opened and closed by the adapter."""
+
+    def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
+        self._handle, self._time = handle, time_source
+        self.settings: MastodonSettings = read_settings(handle.settings)
+        self.keys = (account_key(self.settings.host, handle.agent_id),)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
+        self.client = MastodonClient(self.settings, handle.settings.network_environment(), time_source.now)
+        self.sender = PostSender(handle, self.client, self.settings, time_source)
+        self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
+        self.identity: BotIdentity | None = None
+        self._tasks = TaskSet(f"{handle.character.name} on Mastodon")
+        self._wake = asyncio.Event()
+        self._is_behind = True  # mentions were missed, and old ones are not answered
+
+    async def open(self) -> None:
+        """Open the HTTP session and start in the background."""
+        await self.client.open()
+        self._tasks.start(self._run())
+
+    async def close(self) -> None:
+        """Stop all tasks and close the session."""
+        await self._token_check.close()
+        await self._tasks.cancel()
+        await self.client.close()
+
+    @property
+    def feed(self) -> Feed:
+        """The account's timeline, the interval of scheduled posts, and why they pause."""
+        settings, host, agent_id = self.settings, self.settings.host, self._handle.agent_id
+        shortest, longest = settings.mastodon_post_interval_min, settings.mastodon_post_interval_max
+        interval = (timedelta(minutes=shortest), timedelta(minutes=longest)) if settings.mastodon_post_enable else None
+        hours, reason = settings.mastodon_quiet_hours, self._token_check.problem
+        if not self._token_check.is_refused:
+            is_paused = is_quiet(hours, settings.mastodon_time_zone, self._time.now())
+            reason = f"MASTODON_QUIET_HOURS is {hours}" if is_paused else ""
+        return Feed(build_world(host, agent_id), build_feed_room(host, agent_id), interval, reason)
+
+    async def send(self, method: Send, delivery: Delivery) -> str:
+        """Call a method of the sender for a delivery; raise DeliveryError."""
+        if self._token_check.is_refused:
+            raise NotSent(self._token_check.problem, retry_after=self._token_check.retry_after)
+        if self.identity is None:
+            raise NotSent("Mastodon has not been reached yet")
+        try:
+            return await method(delivery, self.identity)
+        except RequestRefused as error:
+            if error.status != 401:
+                raise Undeliverable(str(error)) from error
+            if await self._token_check.confirm():
+                raise NotSent(self._token_check.problem, retry_after=self._token_check.retry_after) from error
+            raise NotSent(f"{error}, although it does not refuse the token") from error
+
+    async def _run(self) -> None:
+        """Identify the account, then receive, until the process stops."""
+        identity = await self._retry(self._identify)
+        if not self.is_receiving or identity is None:
+            return
+        receiver = NotificationReceiver(self._handle, identity, self.client, self.settings)
+        self._tasks.start(self._listen(receiver))
+        self._tasks.start(self._tick())
+        while True:
+            self._wake.clear()
+            try:
+                await self._retry(partial(self._poll, receiver))
+            except InboxClosed:
+                return
+            await self._wake.wait()
+
+    async def _poll(self, receiver: NotificationReceiver) -> None:
+        await receiver.poll(is_backfill=self._is_behind)
+        self._is_behind = False
+
+    async def _retry(self, work: Callable[[], Awaitable[BotIdentity | None]]) -> BotIdentity | None:
+        """Return what `work` returns, once it succeeds; failures are reported to `status`. Raises InboxClosed."""
+        failures = 0
+        while True:
+            retry_after = 0.0
+            try:
+                result = await work()
+                self.status.connected()
+                return result
+            except InboxClosed:
+                raise
+            except RequestRefused as error:
+                if error.status == 401 and await self._token_check.confirm():
+                    await self._token_check.wait_accepted()
+                    continue
+                self.status.failed(DisconnectCause.FORBIDDEN, error)
+            except DeliveryError as error:
+                retry_after = getattr(error, "retry_after", None) or 0.0
+                self.status.failed(DisconnectCause.LIMITED if retry_after else disconnect_cause(error), error)
+            except StoreUnavailable as error:
+                logger.info("notifications of %s were not stored: %s", self.status.label, error)
+                await self._time.sleep(STORE_RETRY_SECONDS)
+                continue
+            except Exception as error:  # a defect must not end the receiving for ever
+                logger.exception("reading the notifications of %s failed", self.status.label)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+            failures, self._is_behind = failures + 1, True
+            await self._time.sleep(RETRIES.delay(failures, retry_after=retry_after))
+
+    async def _identify(self) -> BotIdentity:
+        own = await self.client.own_account()
+        self.sender.instance = await self.client.instance()
+        self.identity = BotIdentity(self._handle.agent_id, self.settings.host, own)
+        self.status.account = f"@{own.acct}"
+        logger.info(
+            "connected to %s as @%s%s",
+            self.settings.host,
+            own.acct,
+            "" if own.bot else ", whose profile does not say that it is automated",
+        )
+        return self.identity
+
+    async def _is_token_accepted(self) -> bool | None:
+        try:
+            await self.client.own_account()
+        except RequestRefused as error:
+            return False if error.status == 401 else None
+        except DeliveryError:
+            return None
+        return True
+
+    async def _tick(self) -> None:
+        """Look at the notifications at intervals, whether or not the server streams events."""
+        while True:
+            await self._time.sleep(self.settings.mastodon_poll_interval)
+            self._wake.set()
+
+    async def _listen(self, receiver: NotificationReceiver) -> None:
+        """Follow the stream of events; what it reports is read from the notifications, so that nothing is missed."""
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self.client.stream(self.sender.instance.streaming_url)) as events:
+                    async for name, data in events:
+                        if name in ("open", "notification"):
+                            self._wake.set()
+                        else:
+                            await self._apply(receiver, name, data)
+                        failures = 0
+            except InboxClosed:
+                return
+            except (DeliveryError, RequestRefused) as error:
+                logger.info("%s: %s", self.status.label, error)
+            self._wake.set()  # whether the server can be reached at all
+            failures += 1
+            await self._time.sleep(STREAM_RETRIES.delay(failures))
+
+    async def _apply(self, receiver: NotificationReceiver, name: str, data: str) -> None:
+        """Apply an event, once it can be stored."""
+        while True:
+            try:
+                return await receiver.handle_event(name, data)
+            except StoreUnavailable:
+                await self._time.sleep(STORE_RETRY_SECONDS)
+            except (DeliveryError, RequestRefused, InboxClosed):
+                raise
+            except Exception:  # a defect costs one event, not the stream
+                return logger.exception("an event of %s could not be applied", self.status.label)
+
 
 REAL_TIME = TimeSource()
 FAVOURITE = ReactionSet(("⭐",))
 NOT_MARKED = 'the profile does not mark it as a bot: switch on "This is an automated account" in Edit profile'
 
 
-class MastodonAdapter(Adapter):
+class MastodonAdapter(AccountAdapter[MastodonAccount]):
     """Reads notifications and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -54,45 +248,27 @@ class MastodonAdapter(Adapter):
             lambda handle: read_settings(handle.settings).token,
             label="MASTODON_TOKEN",
         )
-        self._accounts = {handle.agent_id: MastodonAccount(handle, time_source) for handle in owners.values()}
-        hosts = {URL(account.settings.mastodon_server).host for account in self._accounts.values()}
+        super().__init__(MastodonAccount(handle, time_source) for handle in owners.values())
+        hosts = {URL(account.settings.mastodon_server).host for account in self.accounts}
         self.is_trusted_audience = hosts == {"127.0.0.1"}  # the emulator
-        self.labels_posts = any(account.sender.label for account in self._accounts.values())
-
-    async def __aenter__(self) -> Self:
-        for account in self._accounts.values():
-            account.is_receiving = self.is_receiving
-            await account.open()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.close() for account in self._accounts.values()))
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the connection status of each account."""
-        return [account.status for account in self._accounts.values()]
-
-    def feed(self, agent_id: UUID) -> Feed | None:
-        """Return the timeline of a character."""
-        account = self._accounts.get(agent_id)
-        return account.feed if account else None
+        self.labels_posts = any(account.sender.label for account in self.accounts)
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into posts that every account's server takes."""
-        accounts = self._accounts.values()
-        instances = (account.sender.instance for account in accounts)
-        instance = min(instances, key=lambda item: item.max_characters, default=Instance())
-        return split_reply(content, instance, next((item.sender.label for item in accounts if item.sender.label), ""))
+        senders = [account.sender for account in self.accounts]
+        instance = min(
+            (sender.instance for sender in senders), key=lambda item: item.max_characters, default=Instance()
+        )
+        return split_reply(content, instance, next((sender.label for sender in senders if sender.label), ""))
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.deliver, delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit a post, or delete it if its new content is empty."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.edit, delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet:
@@ -101,17 +277,17 @@ class MastodonAdapter(Adapter):
 
     async def react(self, delivery: Delivery) -> str:
         """Favourite a post, or take that back."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.react, delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send a part again, which the server publishes once, or look for it."""
-        account = self._account_of(delivery)
+        account = self.account_for(delivery)
         return await account.send(account.sender.reconcile, delivery)
 
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the private chat of a character with a person: direct posts that mention the person."""
-        account = self._accounts.get(agent_id)
+        account = self.account_of(agent_id)
         if account is None:
             return None
         host = account.settings.host
@@ -119,14 +295,8 @@ class MastodonAdapter(Adapter):
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of an account's server, which the operator has named."""
-        servers = (item.settings.mastodon_server for item in self._accounts.values() if item.key == account)
-        return next((str(URL(server).origin()) for server in servers), "")
-
-    def _account_of(self, delivery: Delivery) -> MastodonAccount:
-        for account in self._accounts.values():
-            if account.key == delivery.account:
-                return account
-        raise Undeliverable(f"no character in this process has the Mastodon account {delivery.account}")
+        owner = self.find_account(account)
+        return str(URL(owner.settings.mastodon_server).origin()) if owner is not None else ""
 
 
 def open_mastodon(handles: Sequence[AgentHandle]) -> MastodonAdapter:

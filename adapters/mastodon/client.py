@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, FormData, TCPConnector
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, FormData
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
@@ -67,12 +67,7 @@ class MastodonClient:
 
     async def open(self) -> None:
         """Open the HTTP session."""
-        self._session = ClientSession(
-            connector=TCPConnector(ssl=self._network.certificates),
-            proxy=self._network.proxy,
-            headers=self._headers,
-            read_bufsize=MAX_LINE_BYTES,
-        )
+        self._session = self._network.open_session(headers=self._headers, read_bufsize=MAX_LINE_BYTES)
 
     async def close(self) -> None:
         """Close the HTTP session."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 from yarl import URL
 
 from adapters.matrix.config import MatrixSettings
@@ -58,11 +58,9 @@ class MatrixClient:
         self._http: ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._http = ClientSession(
-            connector=TCPConnector(ssl=self._network.certificates),
-            headers={"Authorization": f"Bearer {self._token}"},
-            timeout=ClientTimeout(total=None, connect=CONNECT_TIMEOUT),
-        )
+        headers = {"Authorization": f"Bearer {self._token}"}
+        timeout = ClientTimeout(total=None, connect=CONNECT_TIMEOUT)
+        self._http = self._network.open_session(headers=headers, timeout=timeout)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -116,12 +114,9 @@ class MatrixClient:
     async def _fetch(self, method: str, path: str, seconds: float, max_bytes: int, **options: Any) -> bytes:
         if self._http is None:
             raise NotSent("not connected")
-        url, proxy = URL(f"{self.url.rstrip('/')}{path}", encoded=True), self._network.proxy
+        url = URL(f"{self.url.rstrip('/')}{path}", encoded=True)
         try:
-            async with (
-                timeout(seconds),
-                self._http.request(method, url, proxy=proxy, allow_redirects=False, **options) as response,
-            ):
+            async with timeout(seconds), self._http.request(method, url, allow_redirects=False, **options) as response:
                 body = await read_bounded(response, max_bytes)
         except NOT_SENT_ERRORS as error:
             raise NotSent(describe_client_error(error)) from error

@@ -491,12 +491,8 @@ class TelegramRequest(BaseRequest):
     async def initialize(self) -> None:
         """Open the HTTP session."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._network.certificates),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                proxy=self._network.proxy,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
-            )
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
+            self._session = self._network.open_session(cookie_jar=aiohttp.DummyCookieJar(), timeout=timeout)
 
     async def shutdown(self) -> None:
         """Close the HTTP session."""

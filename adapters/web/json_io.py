@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -282,13 +283,18 @@ def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:
     """Add routes for the other files of the pages' folder and its sub-folders, and for the texts of the pages in each
     language, under `/pages/`; return them.
     """
+    return [router.add_get(f"/pages/{name}", file.serve) for name, file in _read_static_files().items()]
+
+
+@cache
+def _read_static_files() -> dict[str, StaticFile]:
     bodies = {
         path.relative_to(PAGES_FOLDER).as_posix(): path.read_bytes()
         for path in sorted(PAGES_FOLDER.rglob("*"))
         if path.suffix in CONTENT_TYPES and path.suffix != ".html" and path.is_file()
     }
     bodies |= {f"texts/{language}.json": json.dumps(page_texts(language)).encode() for language in LANGUAGES}
-    return [router.add_get(f"/pages/{name}", _build_file(name, body).serve) for name, body in bodies.items()]
+    return {name: _build_file(name, body) for name, body in bodies.items()}
 
 
 def _build_file(name: str, body: bytes) -> StaticFile:

@@ -1,41 +1,143 @@
-"""The X adapter: one account for every character that has keys.
+"""The X adapter: for every character that has keys one account, which polls mentions and sends posts.
 
 `bot doctor` for X: the keys, the remaining quota and anything that prevents posting.
 """
 
+import logging
+import random
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import Self
-from uuid import UUID
+from datetime import timedelta
 
-from adapters.x.account import XAccount
+from adapters.x import incoming
+from adapters.x.client import OptOutList, ReplyPermissions, XClient
 from adapters.x.config import REQUIRED_VARIABLES, read_settings
 from adapters.x.connection import ClockSkewed, NotAllowedNow, RequestRefused, XConnection, account_problem
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import split_reply
 from adapters.x.rate_limits import AccountState, Quota, next_month_start
+from adapters.x.receiving import MentionReceiver, PostDeleter
+from adapters.x.sending import MessageSender
 from bot import Content, CoreSettings, Room, Settings, TemporaryError, system_clock
 from bot.platform import (
-    Adapter,
+    Account,
+    AccountAdapter,
     AgentHandle,
     ConnectionStatus,
     CursorReader,
     Delivery,
     DeliveryError,
+    DisconnectCause,
     Feed,
+    InboxClosed,
+    NotSent,
     ReactionSet,
+    TaskSet,
     TimeSource,
-    Undeliverable,
     select_accounts,
 )
-from bot.store import CheckReport
+from bot.store import CheckReport, StoreUnavailable
 from bot.text import names_ai
+
+logger = logging.getLogger(__name__)
+MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
+
+
+class XAccount(Account):
+    """One account, opened and closed by the adapter."""
+
+    def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
+        settings = read_settings(handle.settings)
+        self.account_id = settings.account_id
+        self.keys = (settings.account_id,)
+        self.settings = settings
+        clock, self._sleep = time_source.now, time_source.sleep
+        self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
+        state = AccountState(handle.cursor, settings.account_id, handle)
+        self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
+        self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        environment = handle.settings.network_environment()
+        self.connection = XConnection(settings, self.quota, state, self.status, time_source, environment)
+        self.client = XClient(settings.account_id, self.connection, self.quota)
+        self._opt_outs = OptOutList(settings, state)
+        permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
+        self.sender = MessageSender(handle, self.client, settings, permissions, self.quota, time_source)
+        self.deleter = PostDeleter(handle, self.client, incoming.build_feed_room(self._identity).id)
+        self.receiver = MentionReceiver(
+            handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth
+        )
+        self._tasks = TaskSet(f"account {settings.account_id} on X")
+
+    async def open(self) -> None:
+        """Open the HTTP session, load what is stored, and start polling."""
+        await self.connection.__aenter__()
+        await self.quota.load()
+        await self._opt_outs.load()
+        if self.settings.x_reply_enable and self.is_receiving:
+            self._tasks.start(self._poll_mentions())
+
+    async def close(self) -> None:
+        """Stop polling, and close the session."""
+        await self._tasks.cancel()
+        await self.connection.__aexit__()
+
+    @property
+    def feed(self) -> Feed:
+        """The account's timeline, the interval of scheduled posts, and why they pause."""
+        interval = None
+        if self.settings.x_post_enable:
+            interval = (
+                timedelta(minutes=self.settings.x_post_interval_min),
+                timedelta(minutes=self.settings.x_post_interval_max),
+            )
+        pause_reason = self.connection.stop_reason or self.quota.pause_reason()
+        room = incoming.build_feed_room(self._identity)
+        world = incoming.build_world(self._identity)
+        return Feed(world, room, interval, pause_reason, self.client.find_posts, self.deleter.delete)
+
+    async def _poll_mentions(self) -> None:
+        """Poll mentions until the process stops."""
+        delay = 0.0
+        while True:
+            await self._sleep(delay)
+            try:
+                delay = await self._poll_once()
+            except InboxClosed:
+                return
+            except Exception as error:  # a defect costs one poll, not all later ones
+                logger.exception("polling the mentions of account %s failed", self.account_id)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                delay = MAX_DELAY_SECONDS
+
+    async def _poll_once(self) -> float:
+        """Read the available mentions; return the seconds until the next poll."""
+        interval = float(self.settings.x_poll_interval)
+        try:
+            delay = 0.0 if await self.receiver.poll() else interval
+        except NotAllowedNow as error:
+            return self._report_unreadable(error, error.retry_after or MAX_DELAY_SECONDS)
+        except NotSent as error:
+            logger.info("mentions of account %s are not read now: %s", self.account_id, error)
+            return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
+        except RequestRefused as error:
+            return self._report_unreadable(error, MAX_DELAY_SECONDS)
+        except (DeliveryError, StoreUnavailable) as error:
+            logger.info("mentions of account %s were not read: %s", self.account_id, error)
+            return interval
+        self.status.connected()
+        return delay
+
+    def _report_unreadable(self, error: Exception, delay: float) -> float:
+        """Report that the mentions may not be read; return the seconds until the next poll."""
+        reason = f"account {self.account_id} may not read its mentions: {error}"
+        self.status.failed(DisconnectCause.FORBIDDEN, reason)
+        return max(float(self.settings.x_poll_interval), delay)
+
 
 REAL_TIME = TimeSource()
 LIKES = ReactionSet(("❤",))
 
 
-class XAdapter(Adapter):
+class XAdapter(AccountAdapter[XAccount]):
     """Polls mentions and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -45,55 +147,27 @@ class XAdapter(Adapter):
 
     def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
         owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")
-        self._accounts = {handle.agent_id: XAccount(handle, time_source) for handle in owners.values()}
+        super().__init__(XAccount(handle, time_source) for handle in owners.values())
         # a server of the operator's, such as the emulator
-        self.is_trusted_audience = not any(
-            x_account.settings.is_default("x_api_base_url") for x_account in self._accounts.values()
-        )
-        self.labels_posts = any(x_account.sender.label for x_account in self._accounts.values())
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            for account in self._accounts.values():
-                account.is_receiving = self.is_receiving
-                await stack.enter_async_context(account)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
+        self.is_trusted_audience = not any(account.settings.is_default("x_api_base_url") for account in self.accounts)
+        self.labels_posts = any(account.sender.label for account in self.accounts)
 
     @property
     def url(self) -> str:
         """The web addresses of the accounts."""
-        return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self._accounts.values())
-
-    @property
-    def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the connection status of each account."""
-        return [account.status for account in self._accounts.values()]
-
-    def account_of(self, agent_id: UUID) -> XAccount | None:
-        """Return the account of a character."""
-        return self._accounts.get(agent_id)
-
-    def feed(self, agent_id: UUID) -> Feed | None:
-        """Return the timeline of a character."""
-        account = self._accounts.get(agent_id)
-        return account.feed if account else None
+        return " ".join(f"https://x.com/i/user/{account.account_id}" for account in self.accounts)
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into posts."""
-        return split_reply(content, next(filter(None, (item.sender.label for item in self._accounts.values())), ""))
+        return split_reply(content, next(filter(None, (item.sender.label for item in self.accounts)), ""))
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id."""
-        return await self._account_for(delivery).sender.deliver(delivery)
+        return await self.account_for(delivery).sender.deliver(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Search the timeline for a part of which it is unknown whether it arrived."""
-        return await self._account_for(delivery).sender.reconcile(delivery)
+        return await self.account_for(delivery).sender.reconcile(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet:
         """Return the like."""
@@ -101,13 +175,7 @@ class XAdapter(Adapter):
 
     async def react(self, delivery: Delivery) -> str:
         """Like a post, or take the like back."""
-        return await self._account_for(delivery).sender.react(delivery)
-
-    def _account_for(self, delivery: Delivery) -> XAccount:
-        for account in self._accounts.values():
-            if account.account_id == delivery.account:
-                return account
-        raise Undeliverable(f"no character in this process has the X account {delivery.account}")
+        return await self.account_for(delivery).sender.react(delivery)
 
 
 def account_id_of(handle: AgentHandle) -> str:

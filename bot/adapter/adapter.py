@@ -1,5 +1,7 @@
 """`Adapter`, the contract that a platform adapter implements, and the feeds in which an agent posts.
 
+`AccountAdapter`: what adapters have in common whose accounts connect by themselves.
+
 Which characters have an account on a platform.
 
 `KnownPeople`: users seen per channel; only they may be mentioned there. `ChannelProblems`: what is to be changed there.
@@ -21,6 +23,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -628,6 +631,77 @@ class Adapter(ABC):
     def feed(self, agent_id: UUID) -> Feed | None:
         """Return where an agent posts on this platform; None for nowhere. Called once connected."""
         return None
+
+
+class Account(ABC):
+    """An account of a platform, which receives and sends in the background while it is open.
+
+    `keys` are what `Delivery.account` and `Room.account` call it: several where characters share it.
+    """
+
+    keys: Sequence[str]
+    status: ConnectionStatus
+    is_receiving = True  # False, set before it is opened, where the process only sends
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Start in the background."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop all tasks, and close the connections."""
+
+    @property
+    def feed(self) -> Feed | None:
+        """Where its character posts; None for nowhere."""
+        return None
+
+
+A = TypeVar("A", bound=Account)
+
+
+class AccountAdapter(Adapter, Generic[A]):
+    """An adapter whose accounts are opened and closed with it, and send the deliveries that name them."""
+
+    def __init__(self, accounts: Iterable[A]) -> None:
+        self.accounts = tuple(accounts)
+        self._accounts = {key: account for account in self.accounts for key in account.keys}
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)  # closes them if one cannot be opened
+            for account in self.accounts:
+                account.is_receiving = self.is_receiving
+                await account.open()
+            stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.gather(*(account.close() for account in self.accounts))
+
+    @property
+    def connections(self) -> Sequence[ConnectionStatus]:
+        """The connection of each account."""
+        return [account.status for account in self.accounts]
+
+    def feed(self, agent_id: UUID) -> Feed | None:
+        """Return where a character posts."""
+        account = self.account_of(agent_id)
+        return account.feed if account is not None else None
+
+    def account_of(self, agent_id: UUID) -> A | None:
+        """Return the account of a character."""
+        return next((account for account in self.accounts if account.status.agent_id == agent_id), None)
+
+    def find_account(self, key: str) -> A | None:
+        """Return the account that has a key in this process."""
+        return self._accounts.get(key)
+
+    def account_for(self, delivery: Delivery) -> A:
+        """Return the account that a delivery names. Raises Undeliverable if this process has none."""
+        if (account := self.find_account(delivery.account)) is None:
+            raise Undeliverable(f"no character in this process has the account {delivery.account} on {self.platform}")
+        return account
 
 
 ANY_ROOM = "*"

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -33,6 +34,11 @@ class PlatformNetwork:
 
     proxy: str | None
     certificates: ssl.SSLContext | bool
+
+    def open_session(self, **options: Any) -> aiohttp.ClientSession:
+        """Return a session that reaches the server; `options` are further ones of aiohttp's session."""
+        connector = aiohttp.TCPConnector(ssl=self.certificates)
+        return aiohttp.ClientSession(connector=connector, proxy=self.proxy, **options)
 
 
 def find_network(base_url: str, environment: Mapping[str, str] | None = None) -> PlatformNetwork:

@@ -39,8 +39,7 @@ from bot.operate.operations import (
     SaidResponse,
 )
 from bot.operate.receipts import ReceiptBody
-from bot.operate.rooms import RoomInstructionsBody
-from bot.operate.take_overs import TakeOverBody
+from bot.operate.rooms import RoomInstructionsBody, TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage

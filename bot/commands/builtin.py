@@ -35,8 +35,7 @@ from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
 from bot.operate.results import name_room
-from bot.operate.rooms import change_instructions, describe_instructions
-from bot.operate.take_overs import end_take_overs
+from bot.operate.rooms import change_instructions, describe_instructions, end_take_overs
 from bot.outbound.proposals import ApprovalSettings, ProposalDecision
 from bot.pipeline.attention import Responsiveness
 from bot.pipeline.filters import FILTER_WORDS

@@ -24,8 +24,13 @@ from bot.event_bus import EventBus
 from bot.operate.conversations import ConversationReader
 from bot.operate.people import People
 from bot.operate.results import NameRoom, Result, name_room
-from bot.operate.rooms import RoomInstructionsBody, change_instructions, describe_instructions
-from bot.operate.take_overs import TakeOverBody, end_take_overs
+from bot.operate.rooms import (
+    RoomInstructionsBody,
+    TakeOverBody,
+    change_instructions,
+    describe_instructions,
+    end_take_overs,
+)
 from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
 from bot.outbound.proposals import ProposalDecision, Proposals
 from bot.settings import room_setting

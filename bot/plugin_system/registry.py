@@ -104,33 +104,35 @@ class Registry:
             raise PluginError(f"this agent has no plugin {name!r}: components are registered for a plugin of the agent")
         return plugin
 
-    def _components(self, kind: type[C]) -> Iterator[tuple[Plugin, str, C]]:
-        """Yield the components of a kind with their plugins and names, without those that were replaced."""
+    def _list_components(self) -> list[tuple[Plugin, str, NamedComponent]]:
+        """Return all components with their plugins and names, without those that were replaced."""
         brought = (
             (plugin, component)
             for plugin in self.plugins
             for component in _named_components(plugin)
             if not self._overridden[plugin.name, _component_key(component)]
         )
-        for plugin, component in (*brought, *self._registered):
-            if isinstance(component, kind):
-                replacing = self._replaced.get(_component_key(component))
-                if replacing is None or plugin.name == replacing:
-                    yield plugin, component_name(component), component
+        return [
+            (plugin, component_name(component), component)
+            for plugin, component in (*brought, *self._registered)
+            if self._replaced.get(_component_key(component), plugin.name) == plugin.name
+        ]
 
     def _build_indexes(self) -> None:
         """Build everything that is looked up by name; called again for each change."""
-        self.actions: Mapping[str, Action[Any]] = _index_unique("action", self._components(Action))
-        self.providers: Mapping[str, Provider] = _index_unique("provider", self._components(Provider))
-        self.evaluators: Mapping[str, Evaluator] = _index_unique("evaluator", self._components(Evaluator))
-        self.filters: Mapping[str, Filter] = _index_unique("filter", self._components(Filter))
-        self.commands: Mapping[str, Command[Any]] = _index_unique("command", self._components(Command))
-        self.workers: Mapping[str, Worker] = _index_unique("worker", self._components(Worker))
-        self._plugin_by_component = {
-            id(component): plugin
-            for kind in (Action, Provider, Evaluator, Filter, Command, Worker)
-            for plugin, _, component in self._components(kind)
-        }
+        components = self._list_components()
+
+        def index(kind: str, component_class: type[C]) -> dict[str, C]:
+            found = ((plugin, name, item) for plugin, name, item in components if isinstance(item, component_class))
+            return _index_unique(kind, found)
+
+        self.actions: Mapping[str, Action[Any]] = index("action", Action)
+        self.providers: Mapping[str, Provider] = index("provider", Provider)
+        self.evaluators: Mapping[str, Evaluator] = index("evaluator", Evaluator)
+        self.filters: Mapping[str, Filter] = index("filter", Filter)
+        self.commands: Mapping[str, Command[Any]] = index("command", Command)
+        self.workers: Mapping[str, Worker] = index("worker", Worker)
+        self._plugin_by_component = {id(component): plugin for plugin, _, component in components}
         self._actions_by_folded_name = {fold_name(name): component for name, component in self.actions.items()}
         for component in self.actions.values():
             for simile in component.spec.similes:

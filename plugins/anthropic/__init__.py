@@ -1,8 +1,15 @@
 """Text and descriptions of pictures from Anthropic; it has no embedding model."""
 
 from bot import Plugin
-from plugins.anthropic.client import AnthropicSettings, Client, missing_settings, privacy_statement
-from plugins.anthropic.models import describe_image, large, small
+from plugins.anthropic.client import (
+    AnthropicSettings,
+    Client,
+    describe_image,
+    large,
+    missing_settings,
+    privacy_statement,
+    small,
+)
 
 plugin = Plugin(
     "anthropic",

@@ -122,22 +122,17 @@ class EvmAccount(TransferService):
     def load_account(self) -> str:
         """Read the key and return its account, empty without one; it imports the library and may decrypt."""
         self.check_addresses("EVM_ALLOWED, EVM_DAILY_LIMIT", (*self.rules.recipients, *self.rules.limits))
-        self._key = self._load_key()
-        return "" if self._key is None else f"eip155:{self._settings.evm_chain_id}:{self._key.address}"
-
-    def _load_key(self) -> Any:
         settings = self._settings
-        try:
-            if settings.evm_private_key is not None:
-                return eth_account.Account.from_key(settings.evm_private_key.get_secret_value())
-            if settings.evm_keystore is not None and settings.evm_keystore_password is not None:
-                password = settings.evm_keystore_password.get_secret_value()
-                stored = json.loads(settings.evm_keystore.expanduser().read_text())
-                return eth_account.Account.from_key(eth_account.Account.decrypt(stored, password))
-        except (OSError, ValueError, TypeError, KeyError) as error:  # what they say may quote the key
-            name = "EVM_KEYSTORE" if settings.evm_private_key is None else "EVM_PRIVATE_KEY"
-            raise ConfigError(f"{name}: the key cannot be read ({type(error).__name__})") from None
-        return None
+        self._key = self.load_key(
+            "EVM",
+            settings.evm_private_key,
+            (settings.evm_keystore, settings.evm_keystore_password),
+            lambda key: eth_account.Account.from_key(key),  # the library is imported where there is a key
+            lambda stored, password: eth_account.Account.from_key(
+                eth_account.Account.decrypt(json.loads(stored), password)
+            ),
+        )
+        return "" if self._key is None else f"eip155:{self._settings.evm_chain_id}:{self._key.address}"
 
     def parse_address(self, text: str) -> str:
         """Return an address with its checksum. Raises TransferRefused for a mistyped one."""

@@ -80,16 +80,11 @@ async def _ask_hub(settings: Settings, name: str, query: Mapping[str, str]) -> J
     operator = settings.operator_only()
     hub, key = (operator.get(HUB) or "").rstrip("/"), operator.get(API_KEY)
     network = find_network(hub, settings.network_environment())
-    limits = aiohttp.ClientTimeout(total=TIMEOUT)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(ssl=network.certificates)) as session,
+            network.open_session(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
             session.get(
-                f"{hub}/v1/{name}",
-                params=query,
-                headers={"x-api-key": key} if key else {},
-                proxy=network.proxy,
-                allow_redirects=False,
+                f"{hub}/v1/{name}", params=query, headers={"x-api-key": key} if key else {}, allow_redirects=False
             ) as response,
         ):
             body, status = await read_bounded(response, MAX_ANSWER_BYTES), response.status

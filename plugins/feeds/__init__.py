@@ -1,8 +1,7 @@
 """Feeds plugin: posts the new entries of RSS and Atom feeds in rooms."""
 
 from bot import Plugin
-from plugins.feeds.commands import feed, follow_feed
-from plugins.feeds.feed import FeedSettings, read_feed
+from plugins.feeds.feed import FeedSettings, feed, follow_feed, read_feed
 
 plugin = Plugin(
     "feeds",

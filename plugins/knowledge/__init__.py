@@ -1,16 +1,17 @@
 """Knowledge plugin: adds relevant passages of a character's documents to the prompt."""
 
 from bot import Plugin
-from plugins.knowledge.commands import forget_document, show_documents
 from plugins.knowledge.index import KeyedKnowledge, KnowledgeIndex, KnowledgeSettings, keyed_knowledge
 from plugins.knowledge.provider import (
     drop_erased,
     drop_migrated,
+    forget_document,
     knowledge,
     reindex,
     reindex_changed,
     remember_document,
     schedule_reindex,
+    show_documents,
 )
 from plugins.knowledge.routes import (
     add_documents,

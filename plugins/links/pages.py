@@ -1,11 +1,18 @@
-"""Web pages as texts: each URL is read at most once a day, within limits, where the site's robots.txt allows it."""
+"""Web pages as texts: each URL is read at most once a day, within limits, where the site's robots.txt allows it.
+
+Transcripts of videos on YouTube, by the library youtube-transcript-api, where it is installed.
+"""
 
 import asyncio
+import logging
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from urllib.robotparser import RobotFileParser
 from uuid import UUID
@@ -13,9 +20,76 @@ from uuid import UUID
 from pydantic import Field
 
 from bot import Agent, BotError, Secret, Service, SettingsModel, Turn
-from bot.platform import BaseUrl, BoundedDict, DocumentFormat, FetchError, SlidingWindow
+from bot.platform import BaseUrl, BoundedDict, DocumentFormat, FetchError, SlidingWindow, find_network
 from bot.text import sanitize_text
-from plugins.links.youtube import find_video, read_transcript
+
+logger = logging.getLogger(__name__)
+VIDEO = re.compile(
+    r"https?://(?:(?:www\.|m\.)?youtube\.com/(?:watch\?(?:[^#\s]*&)?v=|shorts/|live/)|youtu\.be/)([\w-]{11})(?![\w-])"
+)
+YOUTUBE = "https://www.youtube.com/"
+TRANSCRIPT_TIMEOUT = 5.0  # seconds, for each of its three requests
+CAPTION_LANGUAGES = ("en", "de", "es", "fr", "pt", "it", "ja", "ko", "zh", "ru", "hi", "ar")
+
+
+def find_video(url: str) -> str:
+    """Return the id of the video at a URL of YouTube; empty for any other."""
+    found = VIDEO.match(url)
+    return found[1] if found is not None else ""
+
+
+async def read_transcript(video: str, environment: Mapping[str, str], origin: str = YOUTUBE) -> str:
+    """Return what is said in a video, one line a caption; empty where it has no captions or the library is missing.
+
+    The library has its own HTTP client: it gets a session that reaches `origin` alone, with the operator's proxy.
+    """
+    if find_spec("youtube_transcript_api") is None:
+        return ""
+    return await asyncio.to_thread(_fetch_transcript, video, environment, origin)
+
+
+def _fetch_transcript(video: str, environment: Mapping[str, str], origin: str) -> str:
+    library, requests = import_module("youtube_transcript_api"), import_module("requests")
+    with _build_youtube_session(environment, origin) as session:
+        try:
+            transcripts = library.YouTubeTranscriptApi(http_client=session).list(video)
+            try:
+                found = transcripts.find_transcript(CAPTION_LANGUAGES)
+            except library.NoTranscriptFound:
+                found = next(iter(transcripts))
+            return "\n".join(snippet.text for snippet in found.fetch())
+        except (
+            library.CouldNotRetrieveTranscript,
+            requests.RequestException,
+            StopIteration,
+            KeyError,
+            ValueError,
+        ) as error:
+            logger.info("no transcript of the video %s: %s", video, type(error).__name__)
+            return ""
+
+
+def _build_youtube_session(environment: Mapping[str, str], origin: str = YOUTUBE) -> Any:
+    """Return a session of `requests` that sends what is meant for YouTube to `origin`, and nothing anywhere else."""
+    requests = import_module("requests")
+    network = find_network(origin, environment)
+
+    class Guarded(requests.adapters.HTTPAdapter):  # type: ignore[misc,name-defined]  # imported when it is needed
+        def send(self, request: Any, **details: Any) -> Any:
+            if not request.url.startswith(YOUTUBE):
+                raise requests.RequestException("a transcript is read from www.youtube.com alone")
+            request.url = origin + request.url.removeprefix(YOUTUBE)
+            return super().send(request, **{**details, "timeout": TRANSCRIPT_TIMEOUT})
+
+    session = requests.Session()
+    session.trust_env = False
+    session.max_redirects = 3
+    session.proxies = {"https": network.proxy, "http": network.proxy} if network.proxy else {}
+    session.verify = environment.get("SSL_CERT_FILE") or True
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, Guarded())
+    return session
+
 
 USER_AGENT = "Greenroom"  # of the agent's fetcher; robots.txt may name it
 MAX_PAGE_BYTES, MAX_ROBOTS_BYTES = 2 * 2**20, 512 * 1024
@@ -103,7 +177,7 @@ class LinkReader(Service):
 
     async def read(self, turn: Turn, url: str) -> Page:
         """Return the page at a URL: as it was read in the last day, else read now, within the room's limit."""
-        cache, key = turn.agent.store.cache, _page_key(url)
+        cache, key = turn.agent.store.cache, f"links/page/{sha256(url.encode()).hexdigest()}"
         if (stored := await cache.get(key)) is not None:
             return Page(**stored)
         if not self.may_use("links", turn.room.id, turn.agent.settings.load(LinkSettings).links):
@@ -161,10 +235,6 @@ class LinkReader(Service):
             await asyncio.to_thread(rules.parse, lines)
             self._robots[origin] = known = (now, rules)
         return await asyncio.to_thread(known[1].can_fetch, USER_AGENT, url)
-
-
-def _page_key(url: str) -> str:
-    return f"links/page/{sha256(url.encode()).hexdigest()}"
 
 
 def result_key(room_id: UUID, url: str) -> str:

@@ -120,18 +120,16 @@ async def search_web(agent: Agent, query: str) -> tuple[Sequence[Found], float |
     base = settings.web_search_url or ADDRESSES[engine]
     request = build_request(engine, query, key.get_secret_value() if key is not None else "")
     network = find_network(base, agent.settings.network_environment())
-    limits = aiohttp.ClientTimeout(total=TIMEOUT)
     method = "GET" if request.body is None else "POST"
     try:
         async with (
-            aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(ssl=network.certificates)) as session,
+            network.open_session(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
             session.request(
                 method,
                 f"{base}{request.path}",
                 params=request.query,
                 json=request.body,
                 headers={"Accept": "application/json", **request.headers},
-                proxy=network.proxy,
                 allow_redirects=False,
             ) as response,
         ):

@@ -17,12 +17,11 @@ from plugins.mcp.config import ServerConfig, load_servers
 if TYPE_CHECKING:
     import mcp_types as types
 
-    from plugins.mcp.connection import ServerConnection
-    from plugins.mcp.tools import build_action
+    from plugins.mcp.connection import ServerConnection, build_action
 else:
     types = LazyModule("mcp_types")
     ServerConnection = LazyImport("plugins.mcp.connection:ServerConnection")  # these two import the SDK, 30 MB
-    build_action = LazyImport("plugins.mcp.tools:build_action")
+    build_action = LazyImport("plugins.mcp.connection:build_action")
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,7 @@
 """Reminders plugin: reminds people of what they ask for, once or repeatedly."""
 
 from bot import Plugin
-from plugins.reminders.actions import cancel_reminder, list_reminders, remind_me
-from plugins.reminders.commands import cancel, show_reminders
+from plugins.reminders.actions import cancel, cancel_reminder, list_reminders, remind_me, show_reminders
 from plugins.reminders.reminder import ReminderSettings, deliver, follow_time_zone
 
 plugin = Plugin(

@@ -124,21 +124,15 @@ class SolanaAccount(TransferService):
         names = "SOLANA_NETWORK, SOLANA_ALLOWED, SOLANA_DAILY_LIMIT, SOLANA_TOKENS"
         addresses = (self._first_block, *self.rules.recipients, *self.rules.limits, *self._symbols)
         self.check_addresses(names, addresses)
-        self._key = self._load_key()
-        return "" if self._key is None else f"solana:{self._first_block[:32]}:{self._key.pubkey()}"
-
-    def _load_key(self) -> Any:
         settings = self._settings
-        try:
-            if settings.solana_private_key is not None:
-                return transactions.read_key(settings.solana_private_key.get_secret_value())
-            if settings.solana_keystore is not None and settings.solana_keystore_password is not None:
-                stored = settings.solana_keystore.expanduser().read_bytes()
-                return transactions.unlock_key(stored, settings.solana_keystore_password.get_secret_value())
-        except (OSError, ValueError, TypeError) as error:  # what they say may quote the key
-            name = "SOLANA_KEYSTORE" if settings.solana_private_key is None else "SOLANA_PRIVATE_KEY"
-            raise ConfigError(f"{name}: the key cannot be read ({type(error).__name__})") from None
-        return None
+        self._key = self.load_key(
+            "SOLANA",
+            settings.solana_private_key,
+            (settings.solana_keystore, settings.solana_keystore_password),
+            transactions.read_key,
+            transactions.unlock_key,
+        )
+        return "" if self._key is None else f"solana:{self._first_block[:32]}:{self._key.pubkey()}"
 
     def parse_address(self, text: str) -> str:
         """Return an address. Raises TransferRefused for what is none."""

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 HERE, HOST = "127.0.0.1", "platform.example"
 
 # Self-signed with one key that guards nothing: for platform.example until 2120 and until 2 January 2020, and for
@@ -105,6 +107,14 @@ def trusted(folder: Path, certificate: str) -> str:
     file = folder / "trusted.pem"
     file.write_text(certificate)
     return str(file)
+
+
+def through(way: Way, monkeypatch: pytest.MonkeyPatch, certificates: str) -> None:
+    """Set the variables with which the proxy is used, and these certificates are trusted."""
+    monkeypatch.setenv("HTTPS_PROXY", way.proxy)
+    monkeypatch.setenv("SSL_CERT_FILE", certificates)
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def _this_task() -> asyncio.Task[None]:

@@ -19,7 +19,8 @@ from bot.platform import Feed
 from bot.store import CostEntry, InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
-from tests.scheduling import START, ManualClock
+from tests.clocks import ManualClock
+from tests.scheduling import START
 
 KNOT = "A knot is a decision that a rope remembers."
 FOG = "Fog is just weather minding its own business."

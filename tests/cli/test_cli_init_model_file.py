@@ -43,6 +43,7 @@ def test_an_option_sets_up_a_real_model_and_the_doctor_is_content(workdir: Path,
     assert load_settings().get("LOCAL_MODEL") == TINY
 
 
+@pytest.mark.long
 @needs_model
 def test_the_guide_leads_to_the_tiny_model(workdir: Path) -> None:
     name = ENTER + CLEAR_LINE + "Robin" + ENTER

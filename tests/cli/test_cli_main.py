@@ -66,6 +66,7 @@ def test_help_of_single_commands_imports_neither_pipeline_nor_http_client_nor_te
     assert not _imported_of(heavy, [command.module for command in COMMANDS])
 
 
+@pytest.mark.long
 def test_folders_of_the_user_called_plugins_and_adapters_are_never_taken_for_the_built_in_ones(tmp_path: Path) -> None:
     for name in ("plugins", "adapters"):
         (tmp_path / name).mkdir()
@@ -243,7 +244,7 @@ def test_every_command_that_prints_data_prints_it_as_json_too(name: str, command
     assert ("--json" in options) == (name not in WITHOUT_JSON)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(shell, marks=pytest.mark.long) for shell in ("zsh", "fish"))])
 def test_shells_complete_commands_and_options(shell: str) -> None:
     words = "bot ch"
     environment = {

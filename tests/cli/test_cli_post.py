@@ -492,6 +492,7 @@ def test_a_running_bot_deletes_the_post(
     assert result.returncode == Exit.CONFIG
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("typed", "count"), [("y\n", 1), pytest.param("\n", 0, marks=pytest.mark.long)])
 def test_in_a_terminal_publishing_needs_confirmation(typed: str, count: int, file: Path, emulator: Emulator) -> None:
     ours, theirs = os.openpty()

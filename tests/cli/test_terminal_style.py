@@ -97,7 +97,11 @@ def test_json_escapes_what_a_terminal_obeys_or_hides_and_stays_the_same_data(
     assert json.loads(printed) == document
 
 
-@pytest.mark.parametrize(("no_colour", "has_colour"), [("", True), ("1", False)], ids=["colour", "NO_COLOR"])
+@pytest.mark.parametrize(
+    ("no_colour", "has_colour"),
+    [("", True), pytest.param("1", False, marks=pytest.mark.long)],
+    ids=["colour", "NO_COLOR"],
+)
 def test_a_command_prints_its_list_as_a_table_on_a_terminal(tmp_path: Path, no_colour: str, has_colour: bool) -> None:
     environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": no_colour}
     terminal, end_of_program = pty.openpty()

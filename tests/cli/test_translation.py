@@ -11,8 +11,7 @@ import pytest
 import typer
 
 from bot.cli.characters import bundled_character
-from bot.cli.main import COMMANDS, app, entry
-from bot.cli.translation import translate_help
+from bot.cli.main import COMMANDS, app, entry, translate_help
 from bot.user_texts import LANGUAGES, PLACEHOLDER, load_catalogue, translate_message, use_language
 
 ROOT = Path(__file__).parents[2]

@@ -23,9 +23,9 @@ from bot.store import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Agent
 from bot.user_texts import user_text
+from tests.clocks import ManualClock
 from tests.commands.asking import give, press
 from tests.scheduling import START
-from tests.store.conftest import ManualClock
 
 DM, GROUP = ChannelType.DM, ChannelType.GROUP
 BUILT_IN = [

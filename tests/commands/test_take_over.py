@@ -12,8 +12,8 @@ from bot.domain.ledger import DeliveryKind, Outcome, Rule
 from bot.models.types import TextRequest
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from tests.clocks import ManualClock
 from tests.commands.asking import give, press
-from tests.scheduling import ManualClock
 
 GROUP, DM = ChannelType.GROUP, ChannelType.DM
 ADMIN = {"author": "Mia", "role": Role.ADMIN}

@@ -21,6 +21,7 @@ from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, running_agent
 from bot.turn import Agent
 from bot.user_texts import user_text
+from tests.clocks import ManualClock
 
 LADDER = "80:history,90:small,95:offline,99:silent"
 PRICES = "large=10/10,small=1/1"
@@ -29,16 +30,6 @@ NOTICE = user_text("notices.degraded")
 
 def noon() -> datetime:
     return datetime(2026, 5, 4, 12, tzinfo=UTC)
-
-
-class Clock:
-    """A clock that only a test advances; from now on, as stores expire by the real time."""
-
-    def __init__(self) -> None:
-        self.now = system_clock()
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 class Writers:
@@ -75,11 +66,13 @@ class Writers:
 
 @asynccontextmanager
 async def degrading(
-    writers: Writers, store: Store | None = None, *, clock: Clock | None = None, **settings: str
+    writers: Writers, store: Store | None = None, *, clock: ManualClock | None = None, **settings: str
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent whose answers degrade, by default with a limit of a dollar in all."""
     values = {"BUDGET_USD": "1", "DEGRADE": LADDER, "MODEL_PRICES": PRICES, **settings}
-    async with running_agent(writers.plugin, settings=values, store=store, clock=clock or Clock()) as harness:
+    async with running_agent(
+        writers.plugin, settings=values, store=store, clock=clock or ManualClock(system_clock())
+    ) as harness:
         yield harness
 
 
@@ -270,7 +263,7 @@ async def test_with_off_answers_are_as_usual_until_the_limit() -> None:
 
 
 async def test_a_room_gets_the_notice_once_a_day_also_after_a_restart() -> None:
-    writers, clock, store, notices = Writers(), Clock(), InMemoryStore(), list[list[bool]]()
+    writers, clock, store, notices = Writers(), ManualClock(system_clock()), InMemoryStore(), list[list[bool]]()
     for dollars, days in ((0.81, 0), (0.01, 0), (0.81, 1)):
         clock.now += timedelta(days=days)
         async with degrading(writers, store, clock=clock) as harness:

@@ -8,7 +8,6 @@ from bot.pipeline import run_actions
 from tests.hostile.attacks import DOWNLOADED, OWN_TEXTS, read_attack_texts
 from tests.hostile.campaign import Report, run_episode
 
-TURNS = 250
 SEED = 1
 
 
@@ -17,12 +16,14 @@ def described(report: Report) -> str:
 
 
 @pytest.mark.failure("L-07", "L-09", "L-13", "L-19")
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 10))])
-def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_rights(number: int) -> None:
-    report = run_episode(SEED, number, TURNS, texts=read_attack_texts(DOWNLOADED))
-    assert report.turns == TURNS
+@pytest.mark.parametrize(
+    ("number", "turns"), [(0, 100), *(pytest.param(number, 250, marks=pytest.mark.long) for number in range(1, 10))]
+)
+def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_rights(number: int, turns: int) -> None:
+    report = run_episode(SEED, number, turns, texts=read_attack_texts(DOWNLOADED))
+    assert report.turns == turns
     assert not report.beyond, described(report)
-    assert report.prompts_with_orders > TURNS / 2  # the attacks have reached the model
+    assert report.prompts_with_orders > turns / 2  # the attacks have reached the model
     assert report.entitled["task"]  # questions were asked
     assert report.pages_read > 3
 

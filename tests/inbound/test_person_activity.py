@@ -12,7 +12,7 @@ from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
 from bot.operate.people import PersonActivityRecorder
 from bot.store import InMemoryStore
-from tests.inbound.conftest import ManualClock
+from tests.clocks import ManualClock
 
 ANN, ROOM = derived_id("ann"), derived_id("room")
 

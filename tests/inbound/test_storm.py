@@ -32,7 +32,7 @@ from bot.testing import make_message
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 AGENT, WORLD = derived_id("agent"), derived_id("world")
 ROOMS, REPLIES = 3, 8
-SEEDS = range(60)
+SEEDS = [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 60))]
 
 
 class RoughLedger(SqlLedger):

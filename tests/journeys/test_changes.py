@@ -38,27 +38,20 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
+from tests.clocks import ManualClock
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 
 AGENT = derived_id("agent", "Ada")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(datetime(2026, 11, 21, 12, 0, tzinfo=UTC))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
     if request.param == "memory":
         yield InMemoryStore(clock)
         return
@@ -103,7 +96,7 @@ OpenHarness = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
 @pytest.fixture
-def open_harness(store: Store, clock: Clock) -> OpenHarness:
+def open_harness(store: Store, clock: ManualClock) -> OpenHarness:
     return partial(running_agent, store=store, clock=clock)
 
 
@@ -224,7 +217,7 @@ async def test_two_simultaneous_deliveries_of_an_event_are_a_single_turn(open_ha
 
 
 @pytest.mark.failure("B-02")
-async def test_an_event_redelivered_after_29_days_is_recognized(open_harness: OpenHarness, clock: Clock) -> None:
+async def test_an_event_redelivered_after_29_days_is_recognized(open_harness: OpenHarness, clock: ManualClock) -> None:
     async with open_harness(model=ScriptedModel()) as harness:
         arrival = message_of(harness, "Hello")
         first = await submit_and_wait(harness, arrival)
@@ -410,7 +403,7 @@ async def test_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(open_harne
 
 
 @pytest.mark.failure("B-06")
-async def test_an_edit_of_an_old_unknown_message_is_not_answered(open_harness: OpenHarness, clock: Clock) -> None:
+async def test_an_edit_of_an_old_unknown_message_is_not_answered(open_harness: OpenHarness, clock: ManualClock) -> None:
     async with open_harness(model=ScriptedModel()) as harness:
         arrival = message_of(harness, "Hi")
         clock.now += timedelta(hours=1)

@@ -343,6 +343,7 @@ async def test_a_busy_model_is_reported_on_stderr_while_it_is_called_again(bot_f
     assert "bot: not answered: openai: 127.0.0.1:" in result.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), CHAT_SIGNALS, ids=["SIGINT", "SIGTERM"])
 async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFolder, number: int, code: int) -> None:
     process = await bot_folder.start("chat")
@@ -509,7 +510,12 @@ async def test_a_wrong_option_is_a_usage_error(bot_folder: BotFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prices", "warned"), [("", ["my-large", "my-small"]), ("my-small=1/2", ["my-large"]), ("my-*=0", [])]
+    ("prices", "warned"),
+    [
+        pytest.param("", ["my-large", "my-small"], marks=pytest.mark.long),
+        ("my-small=1/2", ["my-large"]),
+        pytest.param("my-*=0", [], marks=pytest.mark.long),
+    ],
 )
 async def test_run_says_at_start_on_which_models_a_budget_in_dollars_has_no_effect(
     bot_folder: BotFolder, refusing: str, prices: str, warned: list[str]

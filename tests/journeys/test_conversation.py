@@ -39,6 +39,7 @@ from bot.prompts import parse_history
 from bot.prompts.reply_parser.reader import read_reply
 from bot.store import InMemoryStore, StoreUnavailable, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
+from tests.clocks import ManualClock
 
 GROUP = ChannelType.GROUP
 RESPOND = "<response><reasoning>it is for me</reasoning><action>RESPOND</action></response>"
@@ -86,14 +87,6 @@ class Held:
             request = await self.asked.get()
             if all(text in request.prompt for text in texts):
                 return request
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 async def settled(harness: AgentHarness, *receipts: Receipt) -> list[Receipt]:
@@ -476,7 +469,7 @@ async def test_while_the_model_is_unavailable_a_room_gets_a_single_apology_per_f
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
-    clock = Clock()
+    clock = ManualClock(datetime(2026, 11, 21, 12, 0, tzinfo=UTC))
     async with running_agent(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as harness:
         first = await harness.send("one")
         second = await harness.send("two")

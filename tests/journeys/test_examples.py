@@ -18,6 +18,7 @@ from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.store import InMemoryStore, StepState
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.text import user_text
+from tests.clocks import ManualClock
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -37,16 +38,6 @@ def chain(*actions: str, **parameters: object) -> str:
 
 def records(*script: str, store: InMemoryStore | None = None) -> AbstractAsyncContextManager[AgentHarness]:
     return running_agent(example("records"), model=ScriptedModel(script), store=store)
-
-
-class ManualClock:
-    """A clock that only the test moves."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 async def close_harbour(harness: AgentHarness) -> None:

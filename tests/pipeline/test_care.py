@@ -22,7 +22,7 @@ from bot.pipeline import care
 from bot.prompts import CARE_RULE
 from bot.store import InMemoryStore, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
-from tests.scheduling import ManualClock
+from tests.clocks import ManualClock
 
 DISTRESS = "I want to die"
 CALLED = Content(text=DISTRESS, mention=MentionContext(is_mention=True))

@@ -23,7 +23,7 @@ from bot.settings import CoreSettings
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Turn
-from tests.scheduling import ManualClock
+from tests.clocks import ManualClock
 
 RESPOND = "<response><action>RESPOND</action></response>"
 

@@ -219,6 +219,7 @@ async def test_a_deleted_message_withdraws_the_answer_and_its_card_says_so() -> 
         assert harness.adapter.edited[-1].content.text.endswith("the message it answers is gone.")
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_an_edited_message_gets_another_proposal() -> None:
     async with proposing() as harness:
         receipt = await harness.send("What is this?")

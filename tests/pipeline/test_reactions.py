@@ -125,6 +125,7 @@ async def test_nothing_of_reactions_is_in_prompts_where_there_are_none() -> None
         assert not any("REACT" in request.prompt for request in harness.model.requests)
 
 
+@pytest.mark.usefixtures("immediate_edits")
 @pytest.mark.parametrize(("second", "expected"), [("🔥", ["👍", "🔥"]), ("👍", ["👍"]), ("", ["👍", ""])])
 async def test_the_answer_to_an_edit_replaces_keeps_or_removes_the_reaction(second: str, expected: list[str]) -> None:
     adapter = RecordingAdapter(reactions=ReactionSet(), can_edit=True)

@@ -31,7 +31,7 @@ from bot.models import (
 from bot.plugin_system.components import Model
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
-from plugins.anthropic.models import large as claude
+from plugins.anthropic.client import large as claude
 from plugins.openai import plugin as openai
 from plugins.openai.models import large as gpt
 from tests.plugins.loopback import Sink

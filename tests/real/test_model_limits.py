@@ -28,6 +28,7 @@ class Weather(BaseModel):
     degrees: int
 
 
+@pytest.mark.long
 async def test_an_object_fits_its_schema_at_the_first_request(model: RealModel) -> None:
     async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=model.settings) as harness:
         for question in ("What is the weather at sea?", "Invent the weather of tomorrow."):
@@ -89,6 +90,7 @@ async def test_an_answer_that_never_ends_is_ended_by_the_limit_of_tokens_and_del
         assert len(harness.telegram.recorder.messages) == 1
 
 
+@pytest.mark.long
 @pytest.mark.failure("E-04")
 async def test_a_slow_answer_is_shown_while_it_grows_and_comes_whole_by_a_single_request(
     run_program: RunProgram,

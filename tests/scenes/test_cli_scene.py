@@ -145,6 +145,7 @@ def test_a_new_character_brings_three_scenes_that_pass(workdir: Path, capsys: Ou
     assert "3 passed" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_pytest_collects_the_scenes_of_a_folder_called_scenes(write_scene: WriteScene) -> None:
     write_scene(HELLO, ANSWER)
     write_scene(HELLO, name="two")

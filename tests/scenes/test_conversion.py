@@ -79,6 +79,7 @@ ROOMS = {
     "private": TalkOf([("Kim", text) for _, text in TALK], alike, kind=ChannelType.DM),
     "reserved": TalkOf(TALK * 2, settings={"RESPONSIVENESS": "reserved"}),
 }
+FAST_ROOMS = {"similar answers", "bots", "long pauses"}
 
 
 async def record(talk: TalkOf, *plugins: Plugin) -> tuple[AgentConfig, InMemoryStore, list[str]]:
@@ -123,7 +124,9 @@ def changed(**fields: object) -> Callable[[Path], AgentConfig]:
     return lambda path: replace(config, character=character)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST_ROOMS else pytest.param(name, marks=pytest.mark.long) for name in ROOMS]
+)
 async def test_the_scene_of_each_turn_passes_and_expects_that_turn_alone(name: str, tmp_path: Path) -> None:
     config, store, receipt_ids = await record(ROOMS[name])
     for receipt_id in receipt_ids:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copyfile
 
@@ -17,6 +16,7 @@ from bot.store.sql.core.base import Synchronous
 from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.storage import OpenServers
 from bot.store.sql.sqlite.storage import OpenFiles
+from tests.clocks import ManualClock
 from tests.postgres import PostgresServer
 
 AGENT = derived_id("agent")
@@ -44,20 +44,6 @@ def postgres_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyn
 
 
 STORES: tuple[OpenStore, ...] = (memory_store, sqlite_store, postgres_store)
-
-
-class ManualClock:
-    """A clock that only a test advances."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, **amount: float) -> datetime:
-        self.now += timedelta(**amount)
-        return self.now
 
 
 @pytest.fixture

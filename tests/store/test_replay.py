@@ -137,11 +137,11 @@ def list_messages() -> Sequence[tuple[str | Content, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        ({"STREAMING": "false"}, {}),
+        pytest.param({"STREAMING": "false"}, {}, marks=pytest.mark.long),
         ({"STREAMING": "true"}, {}),
         ({"USE_MULTI_STEP": "true"}, {}),
-        ({}, {"can_write_json": True}),
-        ({"MODEL_ANSWER_FORM": "text"}, {}),
+        pytest.param({}, {"can_write_json": True}, marks=pytest.mark.long),
+        pytest.param({"MODEL_ANSWER_FORM": "text"}, {}, marks=pytest.mark.long),
         ({"VOICE_REPLIES": "always", "APPROVAL": "off"}, {"can_call_tools": True}),
     ],
     ids=["whole", "streamed", "multi-step", "json", "plain text", "tools"],
@@ -330,7 +330,7 @@ NUMBERS = count()
     ("settings", "rule"),
     [
         ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "stop"}, Rule.FILTERED),
-        ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "hold"}, ""),
+        pytest.param({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "hold"}, "", marks=pytest.mark.long),
         ({"FILTER_WORDS": "marmalade", "FILTER_WORDS_ACTION": "replace"}, ""),
     ],
     ids=["stopped", "held", "masked"],

@@ -12,7 +12,7 @@ from bot.domain.ledger import CareCount, Delivery, DeliveryKind, Disclosure
 from bot.errors import AlreadyReferred
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
-from tests.store.conftest import ManualClock
+from tests.clocks import ManualClock
 
 ROOM, ALICE, BOB = (derived_id(name) for name in ("room", "Alice", "Bob"))
 TODAY = date(2026, 5, 4)

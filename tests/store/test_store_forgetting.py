@@ -28,7 +28,7 @@ from bot.receipts import TRACE_KEY
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message
-from tests.store.conftest import ManualClock
+from tests.clocks import ManualClock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

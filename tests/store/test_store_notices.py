@@ -8,7 +8,7 @@ from bot.domain.ids import derived_id
 from bot.domain.inbound import MembershipChange, MembershipUpdate
 from bot.store.protocols import Store
 from bot.testing import make_message
-from tests.store.conftest import ManualClock
+from tests.clocks import ManualClock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ALICE, BOB = (Entity(derived_id(name), "test", name, (name,)) for name in ("Alice", "Bob"))

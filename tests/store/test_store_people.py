@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, Room, Task, World, derived_id
 from bot.store import PersonActivity, Store
-from tests.store.conftest import ManualClock
+from tests.clocks import ManualClock
 
 ROOM, WORLD = derived_id("room"), derived_id("world")
 ANN, BEN, CLARA = (Entity(derived_id(name), "test", name, (name,)) for name in ("ann", "ben", "clara"))

@@ -6,7 +6,7 @@ from datetime import timedelta
 from bot.domain.environment import ChannelType, Entity, Room, TakeOver, World
 from bot.domain.ids import derived_id
 from bot.store import Store
-from tests.store.conftest import ManualClock
+from tests.clocks import ManualClock
 
 ROOM, PERSON, MIA = derived_id("room"), derived_id("person"), derived_id("mia")
 

@@ -15,8 +15,7 @@ from bot.domain.environment import Room, find_take_over
 from bot.domain.instructions import INSTRUCTION_KEYS
 from bot.errors import SettingError
 from bot.operate.results import name_room
-from bot.operate.rooms import InstructionBody, RoomInstructionsBody
-from bot.operate.take_overs import TakeOverBody
+from bot.operate.rooms import InstructionBody, RoomInstructionsBody, TakeOverBody
 from bot.store.protocols import Store
 
 app = new_group("List rooms and their instructions; take one over, give it back, or write there as the bot's account.")

@@ -302,10 +302,6 @@ class Cleaned:
     rest: str = ""
 
 
-def _load_table() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
-
-
 def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str], dict[str, Dialect]]:
     """Return the pattern of all markers, and the dialect of each of its groups."""
     dialects: dict[str, Dialect] = {}
@@ -333,7 +329,7 @@ def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str]
     return re.compile(pattern, re.IGNORECASE | re.MULTILINE), dialects
 
 
-_TABLE = _load_table()
+_TABLE = tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
 _MARKER, _DIALECTS = _compile(_TABLE)
 _CALL_LANGUAGES = frozenset(language for entry in _TABLE["call_fence"] for language in entry["languages"])
 _REWRITES = [(re.compile(entry["match"], re.IGNORECASE), entry["to"]) for entry in _TABLE["rewrite"]]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.console import spec
-from adapters.console.adapter import ConsoleAdapter
-from adapters.console.outgoing import save_file
+from adapters.console.adapter import ConsoleAdapter, save_file
 from adapters.console.terminal_io import InteractiveInput, PipedInput
 from bot import AgentConfig, Attachment, Character, ConfigError, Content, MediaKind, Outcome, Runtime, Settings
 from bot.platform import AdapterSpec, AgentHandle

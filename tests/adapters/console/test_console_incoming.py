@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from adapters.console.incoming import build_command_invocation, build_inbound_message
+from adapters.console.adapter import build_command_invocation, build_inbound_message
 from bot import ChannelType, Role, new_id
 from bot.platform import InboundMessage
 

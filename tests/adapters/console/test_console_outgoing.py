@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.console.outgoing import format_reply, strip_terminal_codes
+from adapters.console.adapter import format_reply, strip_terminal_codes
 from bot import Attachment, Content, MediaKind
 
 

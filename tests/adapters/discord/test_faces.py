@@ -325,6 +325,7 @@ async def wait_for_state(harness: AgentHarness, state: DeliveryState, count: int
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_an_answer_of_a_webhook_can_be_edited_and_deleted(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:2], settings={"ON_EDIT": "rerun"}) as faces:
         message_id = await server.emulator.people.say(server.lobby, server.robin, "Bruno, hello")

@@ -105,6 +105,7 @@ async def test_a_member_with_an_ignored_role_is_not_read_until_the_role_is_taken
     assert "my secret" not in str(stored)
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(
     server: EmulatedServer, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ async def test_prompts_name_the_emoji_of_the_server(server: EmulatedServer) -> N
         assert "any emoji, or of this server :party_cat:" in await asyncio.wait_for(prompts.get(), 10)
 
 
+@pytest.mark.usefixtures("immediate_edits")
 @pytest.mark.parametrize(("second", "expected"), [("🔥", {"👍": (), "🔥": 1}), ("", {"👍": ()})])
 async def test_the_answer_to_an_edit_replaces_or_removes_the_reaction(
     server: EmulatedServer, second: str, expected: dict[str, object]

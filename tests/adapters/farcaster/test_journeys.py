@@ -11,7 +11,8 @@ from bot.adapter.adapter import parse_room_rules
 from bot.domain.ledger import DeliveryState
 from bot.store import InMemoryStore
 from bot.testing import FaultResponse, model_answer
-from tests.adapters.farcaster.conftest import DEADLINE, RunFarcaster
+from tests.adapters.farcaster.conftest import RunFarcaster
+from tests.adapters.posting import DEADLINE
 
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(50))
 SUBMIT = "POST /v1/submitMessage"
@@ -39,7 +40,7 @@ async def test_a_reply_without_a_mention_is_answered_in_the_same_room(
         [made] = emulator.bot_casts
         asked = emulator.say("kim", "and then?", parent=(made.fid, made.hash))
         await farcaster.settle()
-        assert (await farcaster.receipt_of(asked)).outcome is Outcome.ANSWERED
+        assert (await farcaster.receipt_of(asked.id)).outcome is Outcome.ANSWERED
         assert len(await farcaster.store.worlds.rooms()) == 1
     assert emulator.bot_casts[1].parent == (asked.fid, asked.hash)
 
@@ -76,7 +77,7 @@ async def test_the_thread_above_a_mention_is_stored_and_not_answered(
         [room] = await farcaster.store.worlds.rooms()
         assert sorted(await farcaster.texts()) == ["Is it?", "The sea is high today.", "is it?"]
         assert room.external_id == f"cast:{first.id}"
-        assert (await farcaster.receipt_of(first)).outcome is Outcome.IGNORED
+        assert (await farcaster.receipt_of(first.id)).outcome is Outcome.IGNORED
     assert [cast.parent for cast in emulator.bot_casts] == [(asked.fid, asked.hash)]
 
 
@@ -95,7 +96,7 @@ async def test_a_quoted_cast_is_a_quotation_of_its_author(run_farcaster: RunFarc
     async with run_farcaster() as farcaster:
         asked = emulator.say("kim", "@greenroom look", quoted=(quoted.fid, quoted.hash))
         await farcaster.settle()
-        memory_id = (await farcaster.receipt_of(asked)).memory_id
+        memory_id = (await farcaster.receipt_of(asked.id)).memory_id
         [message] = (await farcaster.store.memories.memories([memory_id])).values()
     assert message.content.quotation is not None
     assert (message.content.quotation.author_name, message.content.quotation.text) == ("Robin", "I agree with @kim.")
@@ -113,7 +114,7 @@ async def test_after_downtime_reading_goes_on_at_the_stored_position_and_old_men
     emulator.say("robin", "@greenroom third")
     async with run_farcaster(store=store) as farcaster:
         await farcaster.settle()
-        assert (await farcaster.receipt_of(old)).outcome is Outcome.EXPIRED
+        assert (await farcaster.receipt_of(old.id)).outcome is Outcome.EXPIRED
         assert sorted(await farcaster.texts()) == ["first", "second", "third"]
     assert len(emulator.bot_casts) == 2
 
@@ -160,7 +161,7 @@ async def test_at_the_first_start_what_the_account_has_answered_is_not_answered_
     emulator.say("greenroom", "Hello.", parent=(asked.fid, asked.hash))
     async with run_farcaster() as farcaster:
         await farcaster.settle()
-        receipt = await farcaster.receipt_of(asked)
+        receipt = await farcaster.receipt_of(asked.id)
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "answered already")
     assert len(emulator.bot_casts) == 1
 

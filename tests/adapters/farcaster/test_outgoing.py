@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.farcaster.outgoing import split_reply, split_text
+from adapters.farcaster.adapter import split_reply, split_text
 from bot import Attachment, Content, MediaKind
 
 

@@ -16,7 +16,8 @@ from bot.platform import ConnectionStatus, DeliveryHeld, NotSent, Undeliverable
 from bot.settings import Layer
 from bot.store import InMemoryStore
 from bot.testing import FaultResponse, model_answer
-from tests.adapters.mastodon.conftest import DEADLINE, RunMastodon
+from tests.adapters.mastodon.conftest import RunMastodon
+from tests.adapters.posting import DEADLINE
 
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(24))
 PICTURE = Attachment("1", MediaKind.IMAGE, content_type="image/png", name="sea.png", description="The sea", data=b"png")
@@ -161,6 +162,7 @@ async def test_a_broken_stream_is_opened_again_and_what_came_between_is_read(
     assert emulator.bot_texts == ["Noted."]
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_an_edit_replaces_a_mention_and_a_deletion_removes_it(
     run_mastodon: RunMastodon, emulator: Emulator
 ) -> None:

@@ -96,6 +96,7 @@ async def test_a_conversation_on_a_server_that_others_wrote(mock: MockedServer, 
     assert len(deliveries) == 5
 
 
+@pytest.mark.long
 async def test_pictures_edits_and_deletions_on_a_server_that_others_wrote(mock: MockedServer, tmp_path: Path) -> None:
     picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", name="a.png", description="A sea", data=b"png")
     async with (
@@ -122,6 +123,7 @@ async def test_pictures_edits_and_deletions_on_a_server_that_others_wrote(mock: 
     assert await mock.call("GET", "timelines/public") == []
 
 
+@pytest.mark.long
 async def test_a_rate_limit_of_a_server_that_others_wrote_is_kept(mock: MockedServer, tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: model_answer("Noted."))
     async with (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from telegram.error import InvalidToken
 
-from adapters.telegram.account import TYPING_DELAY
+from adapters.telegram.adapter import TYPING_DELAY
 from adapters.telegram.client import BotClient
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests

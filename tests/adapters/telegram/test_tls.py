@@ -8,20 +8,13 @@ import pytest
 from adapters.telegram.emulator import Emulator
 from bot.platform import NotSent
 from tests.adapters.telegram.test_sending import OpenSender, open_sender, telegram
-from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
+from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, through, trusted
 
 __all__ = ["open_sender", "telegram"]
 
 
 def port_of(telegram: Emulator) -> int:
     return urlsplit(telegram.url).port or 0
-
-
-def through(way: Way, monkeypatch: pytest.MonkeyPatch, certificates: str) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", way.proxy)
-    monkeypatch.setenv("SSL_CERT_FILE", certificates)
-    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.failure("C-14")

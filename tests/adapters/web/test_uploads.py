@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +25,7 @@ from bot import Agent, Plugin, model, system_clock
 from bot.models import ImageDescriptionRequest, ModelType, TextResult, TranscriptionRequest
 from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
+from tests.clocks import ManualClock
 
 PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
 JPEG = b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x40\x00\x40"
@@ -219,14 +220,6 @@ async def chunks(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = system_clock()
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 async def sweep(store: UploadStore, *stored: UUID) -> int:
     async def find_messages(agent_id: UUID, message_ids: Any) -> set[UUID]:
         return set(stored)
@@ -241,7 +234,7 @@ async def add(store: UploadStore, name: str = "a.txt") -> Upload:
 async def test_files_are_removed_a_day_after_their_upload_or_with_their_message_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    clock, message_id = Clock(), uuid4()
+    clock, message_id = ManualClock(system_clock()), uuid4()
     store = UploadStore(tmp_path, Limits(), clock)
     waiting, attached = await add(store), await add(store)
     await store.claim([attached.url], agent_id=uuid4(), message_id=message_id)
@@ -259,7 +252,7 @@ async def test_files_are_removed_a_day_after_their_upload_or_with_their_message_
 
 
 async def test_files_of_an_agent_that_does_not_run_are_left_alone(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock(system_clock())
     store = UploadStore(tmp_path, Limits(), clock)
     upload = await add(store)
     await store.claim([upload.url], agent_id=uuid4(), message_id=uuid4())
@@ -272,7 +265,7 @@ async def test_files_of_an_agent_that_does_not_run_are_left_alone(tmp_path: Path
 
 
 async def test_a_file_without_a_record_is_removed_after_a_day(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock(system_clock())
     store = UploadStore(tmp_path, Limits(), clock)
     path = tmp_path / FOLDER / "operator" / uuid4().hex
     path.parent.mkdir(parents=True)

@@ -235,6 +235,7 @@ async def test_a_plain_request_gets_upgrade_required(web_server: Any) -> None:
     assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-14")
 async def test_only_a_client_that_does_not_read_is_disconnected(open_server: Any) -> None:
     settings = {"CONVERSATION_LENGTH": "1"}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.x.account import XAccount
-from adapters.x.adapter import XAdapter
+from adapters.x.adapter import XAccount, XAdapter
 from adapters.x.emulator import Emulator
 from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.platform import Delivery, DeliveryState

@@ -7,16 +7,9 @@ import pytest
 
 from adapters.x.emulator import Emulator
 from bot.platform import NotSent
-from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
+from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, through, trusted
 from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
-
-
-def through(way: Way, monkeypatch: pytest.MonkeyPatch, certificates: str) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", way.proxy)
-    monkeypatch.setenv("SSL_CERT_FILE", certificates)
-    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.failure("C-14")

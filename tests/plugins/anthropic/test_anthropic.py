@@ -27,8 +27,7 @@ from bot.models import (
 )
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.anthropic import plugin
-from plugins.anthropic.client import Client
-from plugins.anthropic.models import large
+from plugins.anthropic.client import Client, large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
 
 KEY = "sk-ant-a-key-of-the-tests"

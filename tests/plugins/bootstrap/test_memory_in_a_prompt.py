@@ -234,6 +234,7 @@ async def test_what_is_said_later_is_found_and_what_is_deleted_is_not(agent_harn
     assert not await recalled(agent_harness, "Who plays the harp?")
 
 
+@pytest.mark.usefixtures("immediate_edits")
 async def test_what_is_edited_is_found_by_its_new_words_only(agent_harness: AgentHarness) -> None:
     await agent_harness.send("", message_id="m1")
     await agent_harness.send("I play the harp", message_id="m2")

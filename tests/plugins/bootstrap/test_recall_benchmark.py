@@ -21,7 +21,7 @@ def test_the_same_seed_gives_the_same_conversations() -> None:
 
 
 @pytest.mark.parametrize("talks", [generate_talks("test", count=2), read_two_person_talks()], ids=["groups", "pairs"])
-@pytest.mark.parametrize("depth", [5, 20])
+@pytest.mark.parametrize("depth", [5, pytest.param(20, marks=pytest.mark.long)])
 def test_the_search_finds_no_less_than_bm25_alone(talks: list[dict[str, object]], depth: int) -> None:
     found = mean(share for talk in talks for share in share_found(talk, depth))
     assert found >= mean(share for talk in talks for share in share_found(talk, depth, rank_by_bm25))

@@ -84,7 +84,9 @@ async def test_vectors_have_length_1_and_those_of_a_batch_are_those_of_its_texts
 
 
 @needs_package
-@pytest.mark.parametrize("text", ["a lighthouse by the sea ", "灯台と海 ", "x"])
+@pytest.mark.parametrize(
+    "text", ["灯台と海 ", *(pytest.param(text, marks=pytest.mark.long) for text in ("a lighthouse by the sea ", "x"))]
+)
 async def test_of_a_text_that_is_too_long_the_beginning_is_read(harness: AgentHarness, text: str) -> None:
     longer, other = await embed(harness, text * 9_000, f"{text * 9_000} the end")
     assert longer == other

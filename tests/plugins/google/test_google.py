@@ -202,7 +202,7 @@ async def test_a_stream_that_is_cut_is_asked_for_again() -> None:
             await large(agent_harness.agent, TextRequest("hi", sink=Sink()))
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("is_streamed", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_an_answer_for_which_too_little_memory_is_free_is_given_up(
     is_streamed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

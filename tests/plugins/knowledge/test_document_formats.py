@@ -215,6 +215,7 @@ async def test_attachments_of_both_formats_are_read(content_type: str, name: str
         assert (read.text.strip(), read.problem) == (text, "")
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-09")
 async def test_many_documents_of_a_person_do_not_delay_that_of_another_person() -> None:
     read: list[str] = []

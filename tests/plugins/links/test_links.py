@@ -12,8 +12,8 @@ from bot.domain.content import Quotation
 from bot.models import Purpose
 from bot.testing import ManualClock, ScriptedModel, make_message
 from plugins.links import plugin
+from plugins.links.pages import find_video, read_transcript
 from plugins.links.prompt import find_links
-from plugins.links.youtube import find_video, read_transcript
 from tests.adapters.telegram.conftest import run_harness
 from tests.plugins.bootstrap.obeying import Obedient
 from tests.plugins.links.web import ARTICLE, Web, reading, serve_web

@@ -142,6 +142,7 @@ async def test_the_pieces_of_a_streamed_text_are_the_whole_and_its_end_at_the_li
     assert result.usage.tokens_out == 20
 
 
+@pytest.mark.long
 @needs_weights
 async def test_the_same_seed_gives_the_same_text_and_the_sampling_values_of_a_request_arrive() -> None:
     request = replace(STORY, max_tokens=24, temperature=1.5)
@@ -192,6 +193,7 @@ async def test_a_cancelled_request_leaves_its_slot_at_once() -> None:
         assert len(sink.pieces) < 200
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_short_request_does_not_wait_for_a_long_request() -> None:
     async with agent_with() as harness, asyncio.TaskGroup() as tasks:
@@ -203,6 +205,7 @@ async def test_a_short_request_does_not_wait_for_a_long_request() -> None:
         story.cancel()
 
 
+@pytest.mark.long
 @needs_weights
 async def test_texts_of_like_meaning_have_like_vectors_and_long_ones_are_cut() -> None:
     texts = ("a cat sleeps", "a kitten is sleeping", "the price of steel in 1931", "lighthouse " * 3000)
@@ -213,6 +216,7 @@ async def test_texts_of_like_meaning_have_like_vectors_and_long_ones_are_cut() -
     assert sum(map(float.__mul__, cat, kitten)) > sum(map(float.__mul__, cat, steel))
 
 
+@pytest.mark.long
 @needs_weights
 async def test_an_idle_model_is_unloaded_and_the_next_request_loads_it_again(caplog: pytest.LogCaptureFixture) -> None:
     time = SteppedTime()

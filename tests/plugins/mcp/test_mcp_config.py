@@ -11,7 +11,7 @@ from bot.plugin_system.loading import PluginPurpose, bundled_plugins
 from bot.settings import Layer
 from plugins.mcp import plugin
 from plugins.mcp.config import MCPSettings, load_servers
-from plugins.mcp.tools import action_name
+from plugins.mcp.connection import action_name
 
 
 def settings(folder: Path, content: Any, **values: str) -> Settings:

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from plugins.offline.languages import find_language, load_language_rules
-from plugins.offline.responder import respond, respond_with_care
+from plugins.offline.responder import find_language, load_language_rules, respond, respond_with_care
 from tests.plugins.offline.test_responder import ADA, answers, talk
 
 ENGLISH_WORDS = re.compile(r"\b(?:the|is|are|you|what|with|your)\b", re.IGNORECASE)

@@ -542,6 +542,7 @@ def test_headers_that_are_no_pairs_are_refused() -> None:
     assert not OtelSettings.CHARACTER_SETTINGS
 
 
+@pytest.mark.long
 def test_every_line_of_the_log_has_a_constant_template() -> None:
     wrong = []
     methods = {"debug", "info", "warning", "error", "exception", "critical"}
