@@ -30,8 +30,8 @@ STATUS_BY_OUTCOME = {
 class Run:
     """The work on one message: who, where, the model calls so far, and the outcome.
 
-    `token_id` is that of the access token with which the message was sent, empty without one. `language` is that of
-    texts to the author, empty for the program's.
+    `token_id` is that of the access token with which the message was sent, empty without one. `languages` are
+    those of texts to the author, the first that has a catalogue counts.
     """
 
     id: UUID
@@ -39,7 +39,7 @@ class Run:
     message_id: UUID
     author_id: UUID | None = None
     token_id: str = ""
-    language: str = ""
+    languages: tuple[str, ...] = ()
     outcome: Outcome = Outcome.RECEIVED
     error: str = ""
     calls: list[ModelCall] = field(default_factory=list)
@@ -62,7 +62,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     token, trace_token = current_run.set(run), current_trace.set(run.trace)
     failed_token = failed_attempts.set(FailedAttempts())
     try:
-        with use_language(run.language):
+        with use_language(*run.languages):
             async with asyncio.timeout(timeout) as limit:
                 yield run
     except TimeoutError as error:

@@ -67,7 +67,7 @@ from bot.receipts import TurnTrace
 from bot.settings import MinorRule, Settings, find_time_zone, parse_minor_rules, room_setting
 from bot.store.protocols import RecallScope, Store
 from bot.text import sanitize_name, suggest, truncate_line
-from bot.user_texts import find_language, user_text
+from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -363,9 +363,10 @@ class Agent:
         listed = {name.strip() for name in (self.settings.get(AGE_RESTRICTED_ROOMS) or "").split(",")}
         return not listed.isdisjoint({room.platform, f"{room.platform}:{room.external_id}"})
 
-    def find_language(self, person: Entity) -> str:
-        """Return the language of texts to a person: their platform's, else BOT_LANGUAGE; empty for the program's."""
-        return find_language(person.language, self.settings.get("BOT_LANGUAGE") or "")
+    def language_tags(self, person: Entity) -> tuple[str, str]:
+        """Return the languages of texts to a person, for `use_language`: their platform's, else BOT_LANGUAGE."""
+        default = self.settings.get("BOT_LANGUAGE") or ""
+        return person.language, default
 
     def find_time_zone(self, world: World | None = None) -> tzinfo:
         """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
@@ -497,6 +498,7 @@ DEGRADED_SHARE = 0.3
 DEGRADED_MODELS = MappingProxyType(
     {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
 )
+DEFAULT_MEMORY_BYTES = 600
 REACTIONS, DEFAULT_REACTIONS = "REACTIONS", 6  # in a room and an hour
 REACTION_STEP = "reaction"  # key and kind of the step that has the reaction of a turn
 THREADS, DEFAULT_THREADS = "THREADS", 2  # in a room and an hour
@@ -548,7 +550,9 @@ class Turn:
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
-    shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
+    shows at most, and `time_zone` is that of this world, in which prompts tell times. `memory_bytes` is how much of a
+    prompt tells what people told before; `reaction_limit` and `thread_limit` are how many of these a room may have in
+    an hour. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
     `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
@@ -599,15 +603,25 @@ class Turn:
     instructions: ResolvedInstructions = NOTHING_SET
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
+    notice_rule: NoticeRule = field(init=False)
+    memory_bytes: int = field(init=False)
+    reaction_limit: int = field(init=False)
+    thread_limit: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
         self.definition = self.agent.read_definition()
+        self.apply_instructions()
         settings = self.definition.settings
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
-        self.apply_instructions()
+        notice = settings.get(AI_NOTICE)
+        default_rule = PRIVATE_RULE if self.room.type.is_direct else GROUP_RULE
+        self.notice_rule = default_rule if notice is None else NoticeRule.parse(notice)
+        self.memory_bytes = int(settings.get("MEMORY_BYTES") or DEFAULT_MEMORY_BYTES)
+        self.reaction_limit = int(settings.get(REACTIONS) or DEFAULT_REACTIONS)
+        self.thread_limit = int(settings.get(THREADS) or DEFAULT_THREADS)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -730,13 +744,13 @@ class Turn:
         character, newest = self.agent.character, self.inputs[-1]
         return {
             "agentName": sanitize_name(character.name),
+            "actionNames": ", ".join(spec.name for spec in self.actions),
             "characterBio": " ".join(character.background),
             "messageText": truncate_line(newest.message.content.render_text(), self.state.max_message_length),
             "userName": sanitize_name(newest.author.name),
             "roomId": str(self.room.id),
             "roomName": sanitize_name(self.room.name) if self.room.name else "",
             "worldContext": sanitize_name(self.world.name) if self.world.name else "",
-            "actionNames": ", ".join(spec.name for spec in self.actions),
             "relevantKnowledge": "",
             "recentMessages": "",
             "openMessages": "",
@@ -792,13 +806,16 @@ class Turn:
 
     def find_reactions(self) -> ReactionSet | None:
         """Return the reactions that the turn may set at its message; None where it may set none."""
-        limit = int(self.agent.settings.get(REACTIONS) or DEFAULT_REACTIONS)
-        adapter = self.agent.outbox.adapters.get(self.room.platform)
+        adapter, limit = self.agent.outbox.adapters.get(self.room.platform), self.reaction_limit
         is_allowed = limit and self.message.external_id and self.instructions.current.reactions is not False
         if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
             return None
         has_spare = self.agent.outbox.has_spare(DeliveryKind.REACTION, self.room.id, limit)
         return adapter.find_reactions(self.room) if has_spare else None
+
+    def may_react(self) -> bool:
+        """Return whether a reaction can be set at the message now."""
+        return self.find_reactions() is not None
 
     async def react(self, text: str) -> str:
         """React to the message with the emoji in a text once the turn is answered; return the emoji.
@@ -815,11 +832,9 @@ class Turn:
             self.reaction = emoji
         return emoji
 
-    def build_reaction(self) -> OutgoingReply | None:
-        """Build the reaction of an answered turn, or the removal of an earlier one; return None if nothing changes."""
+    def build_reaction(self) -> OutgoingReply:
+        """Build the reaction of an answered turn, or the removal of an earlier one."""
         earlier, message = self.earlier_reaction, self.message
-        if (earlier.content.text if earlier is not None else "") == self.reaction:
-            return None
         memory = Memory(
             id=derived_id("reaction", self.room.id, message.external_id, self.agent.id, self.reaction),
             kind=MemoryKind.REACTION,
@@ -849,16 +864,16 @@ class Turn:
         """Return whether a thread can be opened at the message now, or an earlier attempt has begun to open it."""
         if self.thread_name:
             return True
-        limit = int(self.agent.settings.get(THREADS) or DEFAULT_THREADS)
         adapter = self.agent.outbox.adapters.get(self.room.platform)
         rule = self.instructions.current.threads or ThreadRule.ADMINS
-        is_for_author = rule is ThreadRule.ON or (rule is ThreadRule.ADMINS and self.role.is_at_least(Role.ADMIN))
-        if adapter is None or not is_for_author or self.author.is_bot or not self.message.external_id:
+        if adapter is None or rule is ThreadRule.OFF or self.author.is_bot or not self.message.external_id:
             return False
         if self.is_care or self.replaces is not None or self.thread is not None or self.find_hold_reason():
             return False
+        if rule is ThreadRule.ADMINS and not self.role.is_at_least(Role.ADMIN):
+            return False
         return adapter.can_open_thread(self.room) and self.agent.outbox.has_spare(
-            DeliveryKind.THREAD, self.room.id, limit
+            DeliveryKind.THREAD, self.room.id, self.thread_limit
         )
 
     async def open_thread(self, name: str) -> str:
@@ -984,14 +999,6 @@ class Turn:
             self.on_progress(text)
 
     @property
-    def notice_rule(self) -> NoticeRule:
-        """When the AI notice is due here to people who are no minors."""
-        value = self.agent.settings.get(AI_NOTICE)
-        if value is not None:
-            return NoticeRule.parse(value)
-        return PRIVATE_RULE if self.room.type.is_direct else GROUP_RULE
-
-    @property
     def minor_rules(self) -> frozenset[MinorRule]:
         """What holds for minors."""
         return parse_minor_rules(self.agent.settings.get(MINORS))
@@ -1081,7 +1088,8 @@ class Turn:
 
     def foreign_authors(self) -> set[UUID]:
         """Return who else than the author of the newest message wrote what the model has read in this turn."""
-        return (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}
+        own_ids = {self.author.id, self.agent.id}
+        return (self.state.authors() | self.result_authors) - own_ids
 
 
 @dataclass(frozen=True, slots=True)

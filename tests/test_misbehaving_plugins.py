@@ -20,7 +20,7 @@ from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.http import RouteRequest
 from bot.models.types import ModelType, TextRequest
-from bot.pipeline import evaluate, run_actions
+from bot.pipeline import commit, run_actions
 from bot.pipeline.compose import Composer
 from bot.plugin_system.components import Service, action, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
@@ -179,7 +179,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "CANCEL_GRACE_SECONDS", 0.02)
     monkeypatch.setattr(run_actions, "VALIDATE_TIMEOUT", 0.02)
     monkeypatch.setattr(run_actions, "ACTION_TIMEOUT", 0.02)
-    monkeypatch.setattr(evaluate, "EVALUATOR_TIMEOUT", 0.02)
+    monkeypatch.setattr(commit, "EVALUATOR_TIMEOUT", 0.02)
     monkeypatch.setattr(event_bus, "FLUSH_TIMEOUT", 0.02)
     monkeypatch.setattr(agent_runtime, "INIT_TIMEOUT", 0.02)
     monkeypatch.setattr(agent_runtime, "START_TIMEOUT", 0.02)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -38,7 +39,6 @@ from adapters.discord.errors import (
 )
 from adapters.discord.faces import FaceSender, Quotes, Webhooks
 from adapters.discord.gateway import (
-    INTERACTION,
     INVALID_TOKEN_MESSAGE,
     POSITION,
     RESUMED,
@@ -52,10 +52,11 @@ from adapters.discord.gateway import (
     GatewaySession,
     IdentifyQueue,
     ShardingRequired,
+    distribute,
 )
 from adapters.discord.incoming import EntityMapper
-from adapters.discord.outside import OutsideQuestions, is_outside, menu_name
-from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply, thread_name_of
+from adapters.discord.outside import OutsideQuestions, menu_name
+from adapters.discord.sending import MessageSender, ResponseSender, is_outside, is_response, split_reply, thread_name_of
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
 from bot.platform import (
@@ -293,7 +294,7 @@ class DiscordShard:
             )
             for face, queue in zip(account.faces, queues, strict=True)
         ]
-        self.client.on_event = self._enqueue
+        self.client.on_event = self._enqueue = partial(distribute, self.receivers)
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
@@ -331,15 +332,6 @@ class DiscordShard:
         sessions = [session for session in stored if session is not None]
         is_same = len(sessions) == len(stored) and len({session.id for session in sessions}) == 1
         return min(sessions, key=lambda session: session.seq) if is_same else None
-
-    def _enqueue(self, event: GatewayEvent) -> bool:
-        """Pass an event to the receiver of each character; interactions, which are handled once, to the first."""
-        first, *others = self.receivers
-        is_taken = first.enqueue(event)
-        if event.name != INTERACTION:
-            for receiver in others:
-                receiver.enqueue(event)
-        return is_taken
 
     def _note_unavailable(self, guild_id: int) -> None:
         for receiver in self.receivers:
@@ -416,6 +408,8 @@ class DiscordAccount:
         self._cast = Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
         self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
         self.faces = [self._build_face(handle) for handle in handles]
+        self._senders = {face.mapper.account: face.sender for face in self.faces}
+        self.note_message = [self.message_sender.note, *([self._quotes.note] if self._cast is not None else [])]
         self.mapper = self.faces[0].mapper
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
@@ -453,14 +447,14 @@ class DiscordAccount:
             return await self._outside.deliver(delivery)
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
-        return await self._sender_of(delivery).deliver(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].deliver(delivery, self.mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
             return await self._outside.edit(delivery)
-        return await self._sender_of(delivery).edit(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].edit(delivery, self.mapper.bot_id)
 
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
@@ -489,7 +483,7 @@ class DiscordAccount:
             return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
-        return await self._sender_of(delivery).reconcile(delivery, self.mapper.bot_id)
+        return await self._senders[delivery.account].reconcile(delivery, self.mapper.bot_id)
 
     def _build_face(self, handle: AgentHandle) -> Face:
         mapper, sender = EntityMapper(handle.agent_id), self.message_sender
@@ -498,15 +492,6 @@ class DiscordAccount:
         if self._cast is None:
             return Face(handle, mapper, commands, sender)
         return Face(handle, mapper, commands, FaceSender(handle, self._cast, self._webhooks, sender, self._quotes))
-
-    def _sender_of(self, delivery: Delivery) -> MessageSender | FaceSender:
-        return next(face.sender for face in self.faces if face.mapper.account == delivery.account)
-
-    def note_message(self, message: discord.Message) -> None:
-        """Note a received message: its channel takes messages, its author may be mentioned there, it may be quoted."""
-        self.message_sender.note_author(str(message.channel.id), str(message.author.id))
-        if self._cast is not None:
-            self._quotes.note(message)
 
     async def handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
         """Pass a command to the first character, a button to the one whose message has it."""

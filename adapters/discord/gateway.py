@@ -42,7 +42,6 @@ from bot.platform import (
     DisconnectCause,
     InboundMessage,
     InboxClosed,
-    MentionContext,
     SlidingWindow,
     StreamCursor,
     TaskSet,
@@ -341,7 +340,7 @@ class EventReceiver:
         *,
         shard: ShardId,
         clock: Clock,
-        on_message: Callable[[discord.Message], None],
+        on_message: Sequence[Callable[[discord.Message], None]],
         on_own_message: Callable[[str, int], None],
         on_interaction: Callable[[GatewayEvent], object],
         on_connected: Callable[[str], None],
@@ -559,36 +558,12 @@ class EventReceiver:
         self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
     ) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
-        mention = await self._mention_context(message) if self._should_store(message) else None
+        mention = await incoming.find_mention(message, self._mapper, self._settings, self._handle.room_rules)
         if mention is None:
             return None
-        self._on_message(message)
+        for note in self._on_message:
+            note(message)
         return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill, edited_at=edited_at)
-
-    def _should_store(self, message: discord.Message) -> bool:
-        application_id = self._client.application_id
-        is_own_webhook = message.webhook_id and application_id and message.application_id == application_id
-        face = self._mapper.face_of(message)
-        is_of_account = message.author.id == self._mapper.bot_id or is_own_webhook
-        is_own = is_of_account and (face is None or face.agent_id == self._mapper.agent_id)
-        if is_own or message.type not in incoming.USER_MESSAGE_TYPES:
-            return False
-        if face is not None:
-            return True
-        is_bot = bool(message.author.bot or message.webhook_id)
-        return not (is_bot and self._settings.discord_should_ignore_bot_messages)
-
-    async def _mention_context(self, message: discord.Message) -> MentionContext | None:
-        """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
-        guild_id = incoming.guild_id_of(message)
-        lineage_ids = build_lineage(message.channel, guild_id)
-        rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
-        if rule.is_ignored or await self._mapper.is_absent(message.channel, guild_id):
-            return None
-        members = await self._mapper.members(message.channel, guild_id)
-        mention = incoming.build_mention(message, self._mapper)
-        mention = incoming.address_members(message, self._mapper, members, mention)
-        return incoming.apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
@@ -640,6 +615,19 @@ class EventReceiver:
         if payload.user_id != self._mapper.bot_id:
             room_id = self._mapper.room_id(payload.channel_id)
             self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
+
+
+def distribute(receivers: Sequence[EventReceiver], event: GatewayEvent) -> bool:
+    """Pass an event to the receiver of each character; interactions, which are handled once, to the first.
+
+    Return whether the first has taken it.
+    """
+    first, *others = receivers
+    is_taken = first.enqueue(event)
+    if event.name != INTERACTION:
+        for receiver in others:
+            receiver.enqueue(event)
+    return is_taken
 
 
 def people_of(message: discord.Message) -> tuple[object, ...]:

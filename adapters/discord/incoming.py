@@ -23,6 +23,7 @@ from bot.platform import (
     Quotation,
     Reaction,
     RoomRule,
+    RoomRules,
     build_forward_metadata,
 )
 from bot.text import shorten
@@ -268,6 +269,34 @@ def guild_id_of(message: discord.Message) -> int | None:
     guild = message.guild or getattr(message.channel, "guild", None)
     guild_id: int | None = guild.id if guild is not None else getattr(message.channel, "guild_id", None)
     return guild_id
+
+
+async def find_mention(
+    message: discord.Message, mapper: EntityMapper, settings: DiscordSettings, room_rules: RoomRules
+) -> MentionContext | None:
+    """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
+    if not _is_stored(message, mapper, settings):
+        return None
+    guild_id = guild_id_of(message)
+    lineage_ids = build_lineage(message.channel, guild_id)
+    rule = room_rules.find(PLATFORM, *lineage_ids)
+    if rule.is_ignored or await mapper.is_absent(message.channel, guild_id):
+        return None
+    members = await mapper.members(message.channel, guild_id)
+    mention = address_members(message, mapper, members, build_mention(message, mapper))
+    return apply_rules(mention, lineage_ids, settings, rule, is_direct=guild_id is None)
+
+
+def _is_stored(message: discord.Message, mapper: EntityMapper, settings: DiscordSettings) -> bool:
+    """Return whether a message is stored: not the agent's own, nor one of Discord itself or of an ignored bot."""
+    is_own_webhook = message.webhook_id and mapper.application_id and message.application_id == mapper.application_id
+    face = mapper.face_of(message)
+    is_of_account = message.author.id == mapper.bot_id or is_own_webhook
+    is_own = is_of_account and (face is None or face.agent_id == mapper.agent_id)
+    if is_own or message.type not in USER_MESSAGE_TYPES:
+        return False
+    is_bot = bool(message.author.bot or message.webhook_id)
+    return face is not None or not (is_bot and settings.discord_should_ignore_bot_messages)
 
 
 def to_inbound_message(

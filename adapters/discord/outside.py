@@ -24,6 +24,7 @@ from adapters.discord.sending import (
     LIFETIME,
     MAX_TEXT_LENGTH,
     ORIGINAL_PATH,
+    OUTSIDE_PREFIX,
     UNCLEAR,
     MessageBody,
     SendRequest,
@@ -49,7 +50,6 @@ from bot.platform import (
 from bot.text import shorten, user_text
 
 logger = logging.getLogger(__name__)
-OUTSIDE_PREFIX = "outside/"  # of the id of a room, before the id of its interaction
 WORLD_NAME = "Questions from outside"
 MENU_TYPE = 3  # of a command in the menu of a message
 GUILD_INSTALL, USER_INSTALL = 0, 1
@@ -68,11 +68,6 @@ def is_from_outside(interaction: discord.Interaction[Any]) -> bool:
     """Return whether an interaction was made where the bot is no member, by a person who has installed it."""
     owners = interaction._integration_owners  # of the library, which has no complete access to it
     return USER_INSTALL in owners and GUILD_INSTALL not in owners and not interaction.context.dm_channel
-
-
-def is_outside(delivery: Delivery) -> bool:
-    """Return whether a delivery answers a question from outside."""
-    return delivery.target.startswith(OUTSIDE_PREFIX)
 
 
 def build_question(

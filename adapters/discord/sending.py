@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+import discord
 from discord.http import Route
 from discord.utils import parse_time, time_snowflake
 
@@ -353,10 +354,11 @@ class MessageSender:
         """Return whether a message with this nonce was sent here lately."""
         return nonce in self._nonces
 
-    def note_author(self, channel_id: str, user_id: str) -> None:
-        """Record that a user wrote in a channel: it takes messages again, and the user may be mentioned there."""
+    def note(self, message: discord.Message) -> None:
+        """Note a message that was received: its channel takes messages again, its author may be mentioned there."""
+        channel_id = str(message.channel.id)
         self._unwritable.pop(channel_id, None)
-        self._known_people.note_user(channel_id, user_id)
+        self._known_people.note_user(channel_id, str(message.author.id))
 
     def known_people_of(self, channel_id: str) -> Collection[str]:
         """Return the users who may be mentioned in a channel."""
@@ -697,6 +699,7 @@ ADDRESS_PREFIX = "interaction/"
 KIND_KEY = "interaction"
 LIFETIME = timedelta(minutes=15)  # of an interaction
 EPHEMERAL_FLAG = 64
+OUTSIDE_PREFIX = "outside/"  # of the id of a room, before the id of its interaction
 FOLLOW_UP_PATH = "/webhooks/{webhook_id}/{webhook_token}"
 ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
 EXPIRED = "the interaction has expired: Discord takes a response for fifteen minutes"
@@ -714,6 +717,11 @@ class ResponseKind(StrEnum):
 def build_address(application_id: int, token: str) -> str:
     """Return the target of the deliveries of a response."""
     return f"{ADDRESS_PREFIX}{application_id}/{token}"
+
+
+def is_outside(delivery: Delivery) -> bool:
+    """Return whether a delivery answers a question from outside."""
+    return delivery.target.startswith(OUTSIDE_PREFIX)
 
 
 def is_response(delivery: Delivery) -> bool:

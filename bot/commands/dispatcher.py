@@ -91,7 +91,7 @@ class CommandReceipts:
         """
         key = event.key
         if key not in self._in_progress:
-            with use_language(self._agent.find_language(event.author)):
+            with use_language(*self._agent.language_tags(event.author)):
                 running = asyncio.ensure_future(self._inbox.run_shielded(self._run(event, execute, target)))
             self._in_progress[key] = running
             running.add_done_callback(lambda _: self._in_progress.pop(key, None))

@@ -562,9 +562,10 @@ class Budget:
     def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
         if entry.day == today.day:
-            usage = CostUsage(entry.cost, entry.tokens)
-            for scope, key in self._scopes(entry.room_id, entry.person_id):
-                today.of((scope, key)).add(usage)
+            counted = [today.of(key) for key in self._scopes(entry.room_id, entry.person_id)]
+            added = CostUsage(entry.cost, entry.tokens)
+            for usage in counted:
+                usage.add(added)
 
     def spent_in(self, room_id: UUID) -> float:
         """Return what was spent in a room today, in dollars."""

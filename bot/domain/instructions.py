@@ -187,10 +187,14 @@ class InstructionValue:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInstructions:
-    """What is in effect in a room, and each value of it with its origin, in the order of the fields."""
+    """What is in effect in a room, and each value of it with its origin, in the order of the fields.
+
+    `text` is what a prompt says of it.
+    """
 
     current: RoomInstructions = NO_INSTRUCTIONS
     values: tuple[InstructionValue, ...] = ()
+    text: str = ""
 
     def describe(self) -> str:
         """Return the keys with their origins, for a receipt; empty where nothing is set."""
@@ -266,4 +270,5 @@ def resolve_instructions(
             for item in values
             if item.value is not None
         ),
+        current.render(),
     )

@@ -117,13 +117,13 @@ class Composer:
         """Return the request of a template's answer: as JSON with its schema where the model's server writes such, else
         in the form of the template.
         """
-        source, schema = turn.find_template(template), None
-        values = {**_values_of(turn), **values}
+        values, schema = {**_values_of(turn), **values}, None
+        model = turn.model_name if kind is turn.reply_model else ""
+        source = turn.find_template(template)
         if turn.agent.models.can_write_json(kind):
             known = frozenset(name for name in find_field_conditions(source) if values.get(name))
             source, schema = request_json(source, known) or (source, None)
         prompt = render_template(source, values)
-        model = turn.model_name if kind is turn.reply_model else ""
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema, model=model)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
@@ -136,18 +136,17 @@ class Composer:
         """Render the character's system prompt, or the default one, followed by the instructions of the room and what
         holds for every character.
         """
-        rules = [IDENTITY_RULE]
+        rules, values = [IDENTITY_RULE], _values_of(turn)
         if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
             rules.append(NO_ROMANCE_RULE)
         if turn.is_care:
             rules.append(CARE_RULE)
         source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
-            source = render_template(source, _values_of(turn))
+            source = render_template(source, values)
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        instructions = turn.instructions.current.render()
-        return "\n".join([source, *([instructions] if instructions else []), *rules])
+        return "\n".join(filter(None, [source, turn.instructions.text, *rules]))
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider

@@ -32,6 +32,7 @@ from bot.pipeline.care import Care
 from bot.pipeline.commit import (
     PUBLIC_TYPES,
     ActionParked,
+    Evaluation,
     TurnFailure,
     TurnResult,
     claim,
@@ -41,6 +42,7 @@ from bot.pipeline.commit import (
     commit_stopped,
     drop_echo,
     find_earlier_reaction,
+    has_evaluation_work,
     mark_late_evaluations,
     park_turn,
     previous_replies,
@@ -50,7 +52,6 @@ from bot.pipeline.commit import (
     resume_journal,
 )
 from bot.pipeline.compose import Composer
-from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.filters import hold_with_inputs
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions
@@ -171,6 +172,7 @@ class MessagePipeline:
             if not receipt.is_evaluated:
                 await agent.store.ledger.mark_evaluated([receipt.id])
             return
+        cancellation = CancellationScope()
         turn_input = TurnInput(receipt, inbound.message, inbound.author, received_monotonic, on_outcome)
         turn_input.interrupted_calls = self._interrupted_calls[receipt.id]
         turn_id = receipt.turn_id or new_id()
@@ -181,7 +183,6 @@ class MessagePipeline:
             await self._finish_closed(turn, turn_input)
             return
         crash_point("turn.claimed")
-        cancellation = CancellationScope()
         try:
             await self._run_turn(turn, turn_input, event.participant_state)
             if turn.is_cancelled:
@@ -232,7 +233,7 @@ class MessagePipeline:
             is_fresh=turn.is_fresh,
             room=turn.room,
             world=replace(world, roles=roles, grants=grants, metadata={}),
-            message=_as_filtered(message, turn.message),
+            message=_as_filtered(message, turn.inputs[-1].message),
             inputs=tuple(
                 RecordedInput(
                     replace(item.receipt, model_calls=(), notes=()), item.message, item.author, item.distress or ""
@@ -257,6 +258,7 @@ class MessagePipeline:
             self._evaluation.mark_evaluated(turn_input)  # the message itself may be what ends the process
             return
         agent, message = self._agent, turn_input.message
+        is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
         trace = turn.trace
         trace.started, trace.started_at = time.monotonic(), agent.clock()
         trace.earlier_calls = len(turn_input.receipt.model_calls)
@@ -266,12 +268,11 @@ class MessagePipeline:
             message.id,
             turn_input.author.id,
             str(message.metadata.get(ACCESS_TOKEN_KEY) or ""),
-            language=agent.find_language(turn_input.author),
+            languages=agent.language_tags(turn_input.author),
             calls=turn_input.calls,
             trace=trace,
         )
         async with track_run(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
-            is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
             if not is_edited:
                 kind = (
                     VoiceMessageReceived

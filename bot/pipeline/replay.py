@@ -375,7 +375,7 @@ class ReplayPipeline(MessagePipeline):
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
-        with use_language(self._agent.find_language(final.author)):
+        with use_language(*self._agent.language_tags(final.author)):
             try:
                 await self._run_stages(turn, turn_input, run, record.participant_state)
             except asyncio.CancelledError:

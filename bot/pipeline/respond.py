@@ -38,7 +38,6 @@ from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
-from bot.prompts.reply_parser.parts import fold
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
     MAX_ACTIONS,
@@ -47,6 +46,7 @@ from bot.prompts.reply_parser.reader import (
     AnswerForm,
     NextStep,
     Reply,
+    fold,
     partial_reply_text,
     read_reply,
     read_step,
@@ -90,7 +90,7 @@ async def recall_context(turn: Turn) -> AnswerContext:
 
 
 def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerContext:
-    own_name = sanitize_name(turn.agent.character.name)
+    own_name = sanitize_name(turn.definition.character.name)
     names |= {sanitize_name(turn_input.author.name) for turn_input in turn.inputs}
     actions = [name for spec in turn.actions for name in (spec.name, *spec.similes)]
     return AnswerContext(form, own_name, tuple(sorted(names - {own_name})), frozenset(map(fold, actions)))

@@ -35,7 +35,6 @@ from plugins.bootstrap.listeners import (
     evaluator_completed,
     evaluator_started,
     model_used,
-    on_embedding_failed,
     run_ended,
     run_started,
 )
@@ -129,7 +128,6 @@ plugin = Plugin(
         evaluator_completed,
         model_used,
         run_ended,
-        on_embedding_failed,
         on_consent_erased,
     ],
     services=[HistoryStarts, Reflections, Summaries, RunLogs, EmbeddingBackfill, SharedFacts],

@@ -8,7 +8,7 @@ Log each run as one entry when it ends.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Self
@@ -53,15 +53,25 @@ class EmbeddingBackfill(Service):
         self._wake_event.set()
         self._refused: set[UUID] = set()
         self._tasks = TaskSet("adding missing vectors")
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
         if self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
+            self._unsubscribe = self.agent.events.subscribe(ModelUsed, self._on_model_used)
             self._tasks.start(self._run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop; the rest is found at the next start."""
+        self._unsubscribe()
         await self._tasks.cancel()
+
+    def _on_model_used(self, event: ModelUsed) -> None:
+        """Scan again after an embedding call failed or another model than the first choice answered it."""
+        call = event.call
+        is_other = bool(self.model) and call.model != self.model
+        if call.type == ModelType.TEXT_EMBEDDING.value and (call.error or is_other):
+            self.wake()
 
     def wake(self) -> None:
         """Make the task scan the store again."""
@@ -133,17 +143,6 @@ class EmbeddingBackfill(Service):
         for memory in memories:
             agent.events.emit(EmbeddingCompleted(agent.id, memory.id))
         return len(memories)
-
-
-@on(ModelUsed)
-def on_embedding_failed(agent: Agent, event: ModelUsed) -> None:
-    """Scan again after an embedding call failed or another model than the first choice answered it."""
-    model_call = event.call
-    if model_call.type != ModelType.TEXT_EMBEDDING.value:
-        return
-    backfill = agent.services[EmbeddingBackfill]
-    if model_call.error or (backfill.model and model_call.model != backfill.model):
-        backfill.wake()
 
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run

@@ -3,7 +3,7 @@
 import pytest
 
 from bot import Effect
-from bot.pipeline.evaluate import MAX_RETRIES
+from bot.pipeline.commit import MAX_RETRIES
 from tests.chaos.adapter import MARK, Unclear
 from tests.chaos.conftest import OpenScene
 from tests.chaos.effects_plugin import POISON

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted, Event
-from bot.pipeline import evaluate as evaluate_module
-from bot.pipeline.evaluate import evaluate
+from bot.pipeline import commit as commit_module
+from bot.pipeline.commit import evaluate
 from bot.plugin_system.components import Evaluator, evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
@@ -70,7 +70,7 @@ async def test_a_failed_evaluator_is_reported_and_the_others_run(agent_harness: 
 
 
 async def test_an_evaluator_that_hangs_is_stopped(agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_module, "EVALUATOR_TIMEOUT", 0.01)
+    monkeypatch.setattr(commit_module, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:

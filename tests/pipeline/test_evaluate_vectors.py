@@ -8,7 +8,7 @@ import pytest
 from bot.domain.events import EmbeddingCompleted, EmbeddingFailed, EmbeddingRequested, Event
 from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
-from bot.pipeline.evaluate import MAX_BATCH_TURNS, Embeddings
+from bot.pipeline.commit import MAX_BATCH_TURNS, Embeddings
 from bot.plugin_system.plugin import Plugin
 from bot.store import InMemoryStore
 from bot.store.protocols import Store

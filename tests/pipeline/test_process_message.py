@@ -15,7 +15,7 @@ from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as process_module
-from bot.pipeline.evaluate import MAX_RETRIES
+from bot.pipeline.commit import MAX_RETRIES
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import evaluator
 from bot.plugin_system.plugin import Plugin

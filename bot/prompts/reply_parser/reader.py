@@ -3,46 +3,53 @@
 Models are asked for `<response><thought>...</thought><actions>REPLY</actions><text>...</text></response>`
 but may write anything. Every function accepts any string, never raises, reads at most MAX_CHARS and runs in
 linear time. Truncated actions are never run.
+
+The parts of an answer are found in whatever form the model wrote it: tags, JSON, labels, calls or prose. The form that
+was requested is looked for first. Another form counts only where the answer begins with it, after at most one
+introductory line and a code fence: an answer that begins as prose is prose.
 """
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
 
-from bot.prompts.reply_parser.dialects import clean
+from bot.prompts.reply_parser.dialects import (
+    WRAPPER,
+    WRAPPER_END,
+    Cleaned,
+    WrittenCall,
+    calls_from_value,
+    clean,
+    peel,
+    read_channels,
+    read_python_calls,
+    rewrite,
+)
 from bot.prompts.reply_parser.field_scanner import (
     MAX_CHARS,
     MAX_DEPTH,
+    AnswerShape,
+    Field,
     JsonObject,
+    ScanResult,
     TagTree,
     build_shape,
     decode_value,
     find_answer,
     first_object,
+    fix_surrogates,
+    parse_object,
+    parse_objects,
     parse_tags,
+    read_mapping,
+    scan_fields,
+    strip_last_tags,
     strip_partial_markup,
+    strip_partial_tag,
     unescape_field,
-)
-from bot.prompts.reply_parser.parts import (
-    ACTIONS,
-    MAX_ACTIONS,
-    NO_CONTEXT,
-    PARAMETERS,
-    TEXTS,
-    THOUGHTS,
-    AnswerContext,
-    AnswerForm,
-    arguments_by_action,
-    cut_turns,
-    find_structure,
-    first_string,
-    first_text,
-    open_answer,
-    parse_names,
-    parse_parts,
-    scalar_text,
-    visible_text,
 )
 
 __all__ = [
@@ -62,6 +69,708 @@ __all__ = [
     "read_reply",
     "read_step",
 ]
+
+MAX_ACTIONS = 10
+UNNAMED = ""  # key of a list of arguments that belong to the only action
+
+TEXTS = ("text", "message", "reply")
+THOUGHTS = ("thought", "reasoning")
+ACTIONS = ("actions", "action")
+PARAMETERS = ("parameters", "params")
+FINISH = ("isfinish", "is_finish")
+
+_ACTION_FIELDS = frozenset((*ACTIONS, *PARAMETERS))
+_LISTS = ("actions", "providers")
+_ITEMS = ("action", "provider")
+_JSON_TEXTS = (*TEXTS, "response", "answer", "final_answer", "output", "content")
+_PROTOCOL_KEYS = frozenset((*THOUGHTS, "thoughts", "thinking", *ACTIONS, "providers", *PARAMETERS, *FINISH))
+_KEYS = (*_JSON_TEXTS, *_PROTOCOL_KEYS)
+# Keys that models add to an answer; with others an object without protocol keys is data that a person asked for.
+_EXTRA_KEYS = frozenset(
+    (
+        "role",
+        "type",
+        "name",
+        "user",
+        "speaker",
+        "agent",
+        "character",
+        "id",
+        "timestamp",
+        "time",
+        "emotion",
+        "mood",
+        "tone",
+    )
+)
+_SHAPE = build_shape(THOUGHTS, lists=(*_LISTS, *FINISH), items=_ITEMS, arguments=PARAMETERS, message=TEXTS)
+
+_MAX_LISTED = 1000  # items after these are ignored
+_SEPARATOR = re.compile(r"</?[^<>]*>|[,;\n]")
+_TRIMMINGS = " \t\r\"'`*-•[]"
+_ALL_CAPS = re.compile(r"[A-Z][A-Z0-9_]*+")
+_FIELD_NAMES = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, "providers", "provider", *TEXTS, *FINISH))
+_TAG_START = re.compile(
+    rf"<(?:[\w-]{{1,16}}:)?(?:response|output|{_FIELD_NAMES})(?:\s[^<>]{{0,200}})?/?>", re.IGNORECASE
+)
+_UNSEEN = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
+)
+_INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
+_ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
+_NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
+_XML_PROLOGUE = re.compile(
+    r"\A(?:<\?xml[^<>]{0,200}\?>\s*|<!DOCTYPE[^<>\[]{0,200}(?:\[[^\]]{0,2000}\])?>\s*)+(?=<response[\s>])",
+    re.IGNORECASE,
+)
+_DRAFTED_ROOT = re.compile(r"</think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<(?:response|output)[\s>])", re.IGNORECASE)
+_FENCE = re.compile(r"(?P<mark>```|~~~)[\w+-]{0,20}[ \t]*(?:\r?\n|\Z)", re.IGNORECASE)
+_MAX_INTRODUCTION = 300
+# The tags of our form escaped, or in other brackets.
+_DISGUISES = (
+    (
+        re.compile(rf"\A\\<(?:response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
+        re.compile(rf"\\?<\\?(/?)\\?(response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
+    ),
+    (re.compile(rf"\A&lt;(?:response|output|think|{_FIELD_NAMES})\b", re.IGNORECASE), None),
+    (
+        re.compile(rf"\A[＜〈](?:response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
+        re.compile(rf"[＜〈]([/／]?)(response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
+    ),
+    (
+        re.compile(rf"\A\[(?:response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
+        re.compile(rf"\[(/?)(response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
+    ),
+    (
+        re.compile(rf"\A\{{(?:response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
+        re.compile(rf"\{{(/?)(response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
+    ),
+)
+_LABELS: Mapping[str, str] = {
+    **dict.fromkeys(("thought", "thoughts", "thinking", "reasoning"), "thought"),
+    **dict.fromkeys(("action", "actions"), "actions"),
+    **dict.fromkeys(("parameters", "params", "action input", "arguments"), "parameters"),
+    **dict.fromkeys(("providers", "provider"), "providers"),
+    **dict.fromkeys(("text", "message", "reply", "response", "answer", "final answer"), "text"),
+    **dict.fromkeys(("isfinish", "is finish"), "isfinish"),
+    "observation": "observation",
+}
+_LABEL = re.compile(
+    rf"^(?:[-*]\s+|#{{1,4}}\s+)?(?:\*\*|__)?[\"']?({'|'.join(name.replace(' ', '[_ ]') for name in _LABELS)})[\"']?"
+    rf"(?:\*\*|__)?[ \t]*[:=](?:\*\*|__)?[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
+_TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
+_CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
+_THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
+_BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
+
+
+def visible_text(text: str) -> str:
+    """Return the text stripped, or an empty string if no character is visible."""
+    return "" if _UNSEEN.match(text) else text.strip()
+
+
+class AnswerForm(StrEnum):
+    """The form in which an answer was requested."""
+
+    TAGS = "tags"
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerContext:
+    """What was requested of the model, and who is in the room.
+
+    `own_name` is the character's name, `people` are the names of the others, as the prompt shows them. `actions` are
+    the names of the actions that the model may call, folded.
+    """
+
+    form: AnswerForm = AnswerForm.TAGS
+    own_name: str = ""
+    people: tuple[str, ...] = ()
+    actions: frozenset[str] = frozenset()
+
+
+NO_CONTEXT = AnswerContext()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerParts:
+    """The parts of an answer."""
+
+    text: str = ""
+    thought: str = ""
+    actions: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    arguments: Mapping[str, object] = field(default_factory=dict)  # of whichever action
+    calls: tuple[WrittenCall, ...] = ()  # written as tool calls
+    finish: str = ""
+    is_complete: bool = True
+    may_act: bool = True  # False when actions or their arguments are cut off, or perhaps only quoted
+    is_prose: bool = False
+
+
+@dataclass(slots=True)
+class Opened:
+    """An answer without what is before it: reasoning, headers, foreign wrappers, a fence around all of it.
+
+    With `is_cut` there is nothing but reasoning, with `is_unclosed` an answer in reasoning that is not closed.
+    """
+
+    text: str
+    calls: list[WrittenCall] = field(default_factory=list)
+    is_cut: bool = False
+    is_unclosed: bool = False
+
+
+def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
+    """Return the answer in a model's output; never raises, reads at most MAX_CHARS.
+
+    A fence is removed if it is around an answer in our form, with `any_fence` around anything.
+    """
+    text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip(_INVISIBLE)
+    text = text if text.startswith("<") else _undisguise(text)
+    opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
+    for _ in range(4):
+        before = opened.text
+        if before.startswith('"') and (decoded := decode_value(before)) and decoded[1] == len(before):
+            inner = str(decoded[0]).strip()
+            opened.text = inner if _TAG_START.match(inner) or _begins_data(inner) else before
+        if (channels := read_channels(opened.text)) is not None:
+            _take(opened, channels)
+        _take(opened, peel(opened.text))
+        text = opened.text.strip()
+        opened.text = _open_fence(_unwrap(text if text.startswith("<") else _undisguise(text)), any_fence=any_fence)
+        if opened.text == before:
+            break
+    return opened
+
+
+def _take(opened: Opened, cleaned: Cleaned) -> None:
+    """Go on with what is left of the answer."""
+    opened.text = cleaned.text.strip()
+    opened.calls += cleaned.calls
+    opened.is_cut |= cleaned.is_cut
+    opened.is_unclosed |= cleaned.is_unclosed
+
+
+def _unwrap(text: str) -> str:
+    """Return a text without foreign tags around the whole answer, such as `<answer>`."""
+    opening = WRAPPER.match(text)
+    if opening is None:
+        return text
+    ends = list(WRAPPER_END.finditer(text, opening.end()))
+    return text[opening.end() : ends[-1].start() if ends else len(text)].strip()
+
+
+def _undisguise(text: str) -> str:
+    """Return an answer with our tags where it has them escaped or in other brackets."""
+    for start, tag in _DISGUISES:
+        if not start.match(text):
+            continue
+        if tag is None:
+            return unescape_field(text) if "&lt;/" in text else text
+        return tag.sub(lambda match: f"<{match[1].replace('／', '/')}{match[2]}>", text)
+    return text
+
+
+def _open_fence(text: str, *, any_fence: bool = False) -> str:
+    """Return the content of a fence around the whole answer, if it is an answer."""
+    opening = _FENCE.match(text)
+    if opening is None:
+        return text.strip("`") and text
+    mark = opening["mark"]
+    closing = re.compile(rf"\n?[ \t]*{mark}[ \t]*(?=\n|\Z)").search(text, opening.end())
+    inner = text[opening.end() : closing.start() if closing else len(text)].strip()
+    behind = text[closing.end() :].strip() if closing else ""
+    if _TAG_START.match(inner):
+        last = text.rfind(mark)  # a text in the tags may have fences of its own
+        is_whole = text.rstrip().endswith(mark) and last > opening.end()
+        return text[opening.end() : last].strip() if is_whole else text[opening.end() :].strip() if behind else inner
+    if not behind and (any_fence or not inner or _begins_data(inner)):
+        return inner
+    if not behind and mark not in inner and _LABEL.match(inner):
+        return inner
+    return text
+
+
+def _begins_data(text: str) -> bool:
+    """Whether a text is JSON or Python data that is an answer or a call."""
+    if not text.startswith(("{", "[")):
+        return False
+    value, _ = read_mapping(text)
+    return bool(calls_from_value(value)) or _is_answer(value)
+
+
+def _is_answer(value: object) -> bool:
+    """Whether decoded data is an answer in our form, and not data that a person asked for."""
+    if isinstance(value, list):
+        return bool(value) and all(
+            isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
+            for item in value
+        )
+    if not isinstance(value, dict):
+        return False
+    keys = {str(key).lower() for key in value}
+    if keys & _PROTOCOL_KEYS:
+        return bool(keys & {*_JSON_TEXTS, *ACTIONS, *FINISH, "providers"}) or keys <= {*_PROTOCOL_KEYS, *_EXTRA_KEYS}
+    return bool(keys & set(_JSON_TEXTS)) and keys <= {*_JSON_TEXTS, *_EXTRA_KEYS}
+
+
+def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
+    """Parse an answer of any form; never raises."""
+    opened = open_answer(raw)
+    text = opened.text
+    if not visible_text(text):
+        return AnswerParts(calls=tuple(opened.calls), is_complete=not opened.is_cut)
+    parts = _read_form(text, context)
+    if parts is None and (inner := _after_introduction(text)) is not None:
+        parts = _read_form(inner, context)
+        if parts is not None and parts.calls and not parts.text:
+            parts = replace(parts, text=_clean_text(text.partition("\n")[0]))
+    if parts is None:
+        parts = _read_prose(text, context)
+    if parts.text and not parts.is_prose:
+        parts = _read_inner(parts, context)
+    return replace(
+        parts,
+        text=visible_text(cut_turns(parts.text, context.own_name, context.people)),
+        calls=(*opened.calls, *parts.calls),
+        is_complete=parts.is_complete and not opened.is_cut,
+    )
+
+
+def _read_inner(parts: AnswerParts, context: AnswerContext) -> AnswerParts:
+    """Return the parts with a text that is an answer in itself replaced by the text of that."""
+    if parts.text.startswith("<response>") and (inner := _read_form(parts.text, context)) and inner.text:
+        return replace(parts, text=inner.text) if not inner.is_prose else parts
+    return parts
+
+
+def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
+    """Return the parts of an answer that begins with a form; None for prose."""
+    if _TAG_START.match(text):
+        return _read_tags(text)
+    if text.startswith(("{", "[")) and (parts := _read_data(text, context)) is not None:
+        return parts
+    if (tagged := _TAGGED_CALL.fullmatch(text)) and fold(tagged[1]) in context.actions:
+        return AnswerParts(calls=(WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),))
+    calls = read_python_calls(text)
+    if calls and (text.startswith("[") or all(_is_known(call, context) for call in calls) or "\n" not in text):
+        return AnswerParts(calls=tuple(calls))
+    return _read_labels(text)
+
+
+def _is_known(call: WrittenCall, context: AnswerContext) -> bool:
+    return fold(call.name) in context.actions
+
+
+def _after_introduction(text: str) -> str | None:
+    """Return what follows one introductory line, if that is data or a fence with an answer."""
+    line, _, rest = text.partition("\n")
+    rest = rest.strip()
+    if len(line) > _MAX_INTRODUCTION or not rest or line.lstrip().startswith(("```", "{", "<")):
+        return None
+    inner = _open_fence(rest)
+    if inner != rest or (_begins_data(rest) and read_mapping(rest)[1]):
+        return inner
+    is_announced = line.rstrip(" *").endswith(":")
+    return rest if is_announced and len(_LABEL.findall(rest)) > 1 and _LABEL.match(rest) else None
+
+
+def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | None:
+    """Return the parts of JSON or Python data; None if it is neither an answer nor a call."""
+    value, is_whole = read_mapping(text)
+    if isinstance(value, dict) and value and all(fold(str(key)) in context.actions for key in value):
+        named = {str(key): item for key, item in value.items()}
+        return AnswerParts(calls=tuple(WrittenCall(key, item) for key, item in named.items() if isinstance(item, dict)))
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
+        [value] = value
+    calls = calls_from_value(value)
+    if not is_whole and value is not None:
+        calls += _calls_behind(text)
+    if calls and not (isinstance(value, dict) and _text_of(value)):
+        return AnswerParts(calls=tuple(calls))
+    if isinstance(value, list) and _is_answer(value):
+        return AnswerParts(text=_clean_text("".join(item["text"] for item in value)))
+    if isinstance(value, dict):
+        if not _is_answer(value):
+            return None
+        parts = _parts_from_object(JsonObject(value, 0, len(text)))
+        return replace(parts, calls=tuple(calls)) if calls else parts
+    if is_whole or (found := find_answer(text, _KEYS)) is None or found.start:
+        return None
+    if found.is_complete and not _is_answer(found.members):
+        return None
+    return _parts_from_object(found)
+
+
+def _calls_behind(text: str) -> list[WrittenCall]:
+    """Return the calls behind the first JSON value of a text: marked as such, or further values."""
+    decoded = decode_value(text)
+    behind = text[decoded[1] :].lstrip(" \t\r\n;,") if decoded else ""
+    if behind.startswith(("{", "[")):
+        further = calls_from_value(read_mapping(behind)[0])
+        return [*further, *_calls_behind(behind)] if further else []
+    return clean(behind).calls
+
+
+def _text_of(members: Mapping[str, object]) -> str:
+    return first_string({str(key).lower(): value for key, value in members.items()}, _JSON_TEXTS)
+
+
+def _read_labels(text: str) -> AnswerParts | None:
+    """Read `Thought: …`, `Actions: …`, `Text: …` lines, also as YAML; None for other texts."""
+    fields = _split_labels(text)
+    if not fields.keys() & {"thought", "actions"}:
+        return None
+    thought, body = fields.get("thought", ""), fields.get("text", "")
+    if "text" not in fields and (calls := _labelled_calls(fields)):
+        return AnswerParts(thought=visible_text(thought), calls=tuple(calls))
+    if len(fields) < 2:  # a thought alone: what follows its paragraph is the text
+        thought, _, body = thought.partition("\n\n" if "\n\n" in thought else "\n")
+        if not (_THOUGHT_ALONE.match(text) and body.strip()):
+            return None
+    return AnswerParts(
+        text=_clean_text(body),
+        thought=visible_text(thought),
+        actions=parse_names(fields.get("actions", ""))[:MAX_ACTIONS],
+        providers=parse_names(fields.get("providers", "")),
+        arguments=_parse_arguments(fields.get("parameters", "")) or {},
+        finish=fields.get("isfinish", ""),
+    )
+
+
+def _split_labels(text: str) -> dict[str, str]:
+    """Return what follows each label of a text that begins with one; that of the text runs to the end."""
+    text = _DOCUMENT_MARK.sub("", text)
+    labels = list((_HEADING if _HEADING.match(text) else _LABEL).finditer(text))
+    if not labels or labels[0].start():
+        return {}
+    fields: dict[str, str] = {}
+    for label, following in zip(labels, [*labels[1:], None], strict=True):
+        name = _LABELS[label[1].lower().replace("_", " ")]
+        is_last = following is None or name == "text"
+        end = len(text) if following is None or is_last else following.start()
+        fields.setdefault(name, _scalar(text[label.end() : end]))
+        if is_last:
+            break
+    return fields
+
+
+def _labelled_calls(fields: Mapping[str, str]) -> list[WrittenCall]:
+    """Return the calls behind `Action:`: JSON, or a name whose arguments are behind `Action Input:`."""
+    action, arguments = fields.get("actions", ""), fields.get("parameters")
+    written = _open_fence(action.strip(), any_fence=True)
+    if written.startswith(("{", "[")):
+        return calls_from_value(read_mapping(written)[0])
+    if arguments is None or not re.fullmatch(r"[\w.:-]{1,128}", written) or fold(written) == "reply":
+        return []
+    return [WrittenCall(written, _parse_arguments(arguments) or {})]
+
+
+def _scalar(value: str) -> str:
+    """Return the text of a value as YAML or a person writes it."""
+    value = value.strip("\n").rstrip()
+    if block := _BLOCK_SCALAR.match(value):
+        lines = value[block.end() :].split("\n")
+        indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+        return "\n".join(line[indent:] for line in lines)
+    stripped = value.strip()
+    if len(stripped) > 1 and stripped[0] == stripped[-1] and stripped[0] in "\"'":
+        decoded = decode_value(stripped) if stripped[0] == '"' else None
+        return str(decoded[0]) if decoded and decoded[1] == len(stripped) else stripped[1:-1].replace("''", "'")
+    return stripped.removesuffix("```").rstrip() if stripped.count("```") % 2 else stripped
+
+
+def _read_tags(text: str) -> AnswerParts | None:
+    """Read an answer that begins with our tags."""
+    if _NAMESPACE.search(text):
+        text = _NAMESPACE.sub(r"<\1", text)
+    if drafted := list(_DRAFTED_ROOT.finditer(text)):
+        text = text[drafted[-1].end() :]
+    root = _ROOT_START.match(text)
+    if root is not None:
+        inner = peel(text[root.end() :]).text
+        data = inner.partition("</")[0].strip() if inner.startswith("{") else ""
+        if data and (parts := _read_data(inner.rpartition("</")[0].strip())) is not None:
+            return parts
+        text = text[: root.end()] + inner
+    scan = scan_fields(text, _SHAPE)
+    if scan is not None and not scan.fields and text[:7].lower() == "<output" and not text.rstrip().endswith(">"):
+        return None  # a tag of HTML
+    return None if scan is None else _parts_from_tags(scan)
+
+
+def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
+    """Read an answer that begins as prose; our own form may follow it."""
+    cleaned = clean(text, find_root=True)
+    calls = tuple(cleaned.calls)
+    if cleaned.rest and (parts := _read_tags(cleaned.rest)) is not None:
+        return replace(parts, calls=(*calls, *parts.calls))
+    prose = _strip_orphan_tags(cleaned.text)
+    if context.form is AnswerForm.JSON and (found := find_answer(prose, tuple(_PROTOCOL_KEYS))) and found.is_complete:
+        return replace(_parts_from_object(found), calls=calls)
+    if cleaned.found and not cleaned.is_cut:
+        again = open_answer(prose).text
+        if (parts := _read_form(again, context)) is not None:
+            return replace(parts, calls=(*calls, *parts.calls))
+        prose = again if again != prose.strip() else prose
+    prose, behind = _split_call(prose, context)
+    calls += behind
+    visible = strip_partial_tag(prose, _SHAPE)
+    is_complete = visible == prose and not cleaned.is_cut
+    return AnswerParts(text=visible_text(visible), calls=calls, is_complete=is_complete, is_prose=True)
+
+
+def _split_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
+    """Return a text without the JSON at its end that is the call of an offered action, or a call without a fence."""
+    *_, last = [None, *_CALL_AT_END.finditer(text)]
+    if last is None:
+        return text, ()
+    written = text[last.start() :]
+    value, is_whole = read_mapping(_open_fence(written, any_fence=True))
+    calls = calls_from_value(value)
+    is_call = (bool(calls) and is_whole) and (
+        all(_is_known(call, context) for call in calls)
+        or (text[: last.start()].endswith("\n") and not written.startswith("`") and '"arguments"' in written)
+    )
+    return (text[: last.start()].rstrip(), tuple(calls)) if is_call else (text, ())
+
+
+def _strip_orphan_tags(text: str) -> str:
+    """Return a text without closing tags at its end that nothing in it opens."""
+    stripped = strip_last_tags(text, _SHAPE)
+    names = re.findall(r"</(\w+)", text[len(stripped) :])
+    return text if any(f"<{name}" in stripped for name in names) else stripped
+
+
+def _clean_text(text: str) -> str:
+    """Return a text of an answer without reasoning and end tokens."""
+    for _ in range(4):
+        cleaned = clean(text, with_own=False)
+        if not cleaned.found:
+            break
+        text = strip_last_tags(cleaned.text, _SHAPE)
+    return visible_text(text)
+
+
+def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> ScanResult | JsonObject | None:
+    """Return the tags or the JSON object, whichever encloses the other; None for prose."""
+    tags = scan_fields(text, shape)
+    start = tags.start if tags and tags.fields else len(text)
+    if text.find("{", 0, start) < 0:
+        return tags
+    json_object = find_answer(text, keys)
+    return json_object if json_object and (json_object.start < start <= json_object.end or start == len(text)) else tags
+
+
+def _parts_from_tags(scan: ScanResult) -> AnswerParts:
+    texts, finish, parameters = scan.texts(), scan.first_field(*FINISH), scan.first_field(*PARAMETERS)
+    calls: list[WrittenCall] = []
+    text = ""
+    for name in TEXTS:
+        if name in texts and not text:
+            cleaned = clean(texts[name][0], with_own=False)
+            calls += cleaned.calls
+            found = cleaned.found
+            text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
+    actions = parse_names("\n".join(texts.get("actions", [])[:1] or texts.get("action", [])))
+    arguments, may_act = _read_arguments(scan, parameters)
+    is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
+    is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
+    around = clean(scan.prose) if scan.prose.strip() else Cleaned()
+    calls += around.calls
+    prose = ""
+    if not text and not actions:
+        prose = visible_text(_unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
+    return AnswerParts(
+        text=text or prose,
+        thought=first_text(texts, THOUGHTS),
+        actions=actions[:MAX_ACTIONS],
+        providers=parse_names("\n".join(texts.get("providers", [])[:1] or texts.get("provider", []))),
+        arguments=arguments,
+        calls=tuple(calls),
+        finish=texts[finish.name][0] if finish and not finish.is_cut else "",
+        is_complete=is_complete,
+        may_act=may_act,
+        is_prose=bool(prose),
+    )
+
+
+def _read_arguments(scan: ScanResult, parameters: Field | None) -> tuple[dict[str, object], bool]:
+    """Return the arguments and whether they and the actions are complete."""
+    if scan.may_quote or any(part.is_cut and part.name in _ACTION_FIELDS for part in scan.fields):
+        return {}, False
+    if parameters is None:
+        return {}, True
+    arguments = _parse_arguments(parameters.body)
+    return arguments or {}, parameters.is_closed or arguments is not None
+
+
+def _parts_from_object(json_object: JsonObject) -> AnswerParts:
+    members = json_object.lowercase_members()
+    inner = next((members[key] for key in _JSON_TEXTS if isinstance(members.get(key), dict)), None)
+    if isinstance(inner, dict):
+        members |= JsonObject(inner, json_object.start, json_object.end).lowercase_members()
+    arguments = _first_member(members, PARAMETERS)
+    if isinstance(arguments, str):
+        arguments = parse_object(arguments)
+    text = first_string(members, _JSON_TEXTS)
+    return AnswerParts(
+        text=_clean_text(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else "")),
+        thought=visible_text(first_string(members, (*THOUGHTS, "thoughts", "thinking"))),
+        actions=parse_names(_first_member(members, ACTIONS))[:MAX_ACTIONS],
+        providers=parse_names(members.get("providers")),
+        arguments=arguments if isinstance(arguments, dict) else {},
+        finish=scalar_text(_first_member(members, FINISH)),
+        is_complete=json_object.is_complete,
+        may_act=json_object.cut_key not in _ACTION_FIELDS,
+    )
+
+
+def arguments_by_action(
+    arguments: Mapping[str, object], actions: Collection[str]
+) -> dict[str, list[dict[str, object]]]:
+    """Return arguments by action, one entry for each time that it is to be taken.
+
+    Those without a name belong to the only action besides REPLY.
+    """
+    if not arguments:
+        return {}
+    names_by_folded = {fold(name): name for name in reversed(tuple(actions))}
+    keyed: dict[str, list[dict[str, object]]] = {}
+    for key, value in arguments.items():
+        entries = [entry for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, dict)]
+        name = names_by_folded.get(fold(key), key if _ALL_CAPS.fullmatch(key) else "")
+        if name and entries:
+            keyed.setdefault(name, entries[:MAX_ACTIONS])
+    other_actions = [name for folded, name in names_by_folded.items() if folded != "reply"]
+    if keyed or len(other_actions) != 1:
+        return keyed
+    unnamed = arguments.get(UNNAMED)
+    return {other_actions[0]: unnamed if isinstance(unnamed, list) else [dict(arguments)]}
+
+
+def first_text(texts: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
+    """Return the text of the first of these fields that is not blank."""
+    return next((text for name in names if name in texts and (text := visible_text(texts[name][0]))), "")
+
+
+def first_string(members: Mapping[str, object], names: Iterable[str]) -> str:
+    """Return the first of these members that is a non-empty string."""
+    values = (members.get(name) for name in names)
+    return next((value for value in values if value and isinstance(value, str)), "")
+
+
+def scalar_text(value: object) -> str:
+    """Return a string, number or boolean as text, "" for anything else."""
+    if isinstance(value, str):
+        return visible_text(value)
+    return json.dumps(value) if isinstance(value, bool | int | float) else ""
+
+
+def _first_member(members: Mapping[str, object], names: Iterable[str]) -> object:
+    return next((members[name] for name in names if name in members), None)
+
+
+def parse_names(written: object) -> tuple[str, ...]:
+    """Parse names listed by commas, lines, tags, or as JSON."""
+    if isinstance(written, str):
+        listed = decode_value(written.strip()) if "[" in written else None
+        parts = _SEPARATOR.split(written, _MAX_LISTED)
+        written = listed[0] if listed and isinstance(listed[0], list) else parts
+    names = written[:_MAX_LISTED] if isinstance(written, list) else []
+    stripped = [visible_text(visible_text(name).strip(_TRIMMINGS)) for name in names if isinstance(name, str)]
+    return tuple(name for name in stripped if name)
+
+
+def _parse_arguments(body: str) -> dict[str, object] | None:
+    """Parse JSON or nested tags; {} for a blank body, None for anything else."""
+    if not body.strip():
+        return {}
+    for text in (unescape_field(body, for_json=True), unescape_field(body)) if "&" in body else (unescape_field(body),):
+        if (parsed := parse_object(text)) is not None:
+            return parsed
+        if (entries := parse_objects(text)) is not None:
+            return {UNNAMED: entries}
+    tree = parse_tags(body)
+    if isinstance(tree, dict):
+        return {name: _convert_argument(value) for name, value in tree.items()}
+    return None if tree else {}
+
+
+def _convert_argument(value: TagTree) -> object:
+    if isinstance(value, dict):
+        return {name: _convert_argument(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_convert_argument(item) for item in value]
+    parsed = parse_object(value)
+    if parsed is None and value.startswith("["):
+        listed = decode_value(value)
+        return listed[0] if listed else value
+    return value if parsed is None else parsed
+
+
+@lru_cache(maxsize=1024)  # the names of actions are compared with every answer
+def fold(name: str) -> str:
+    """Return a name in the form in which names of actions are compared."""
+    return name.replace("_", "").casefold()
+
+
+def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
+    """Return a text without the head of the character's own line, and without invented lines of other people behind it.
+
+    A list of people whose heading ends with a colon is not a turn.
+    """
+    if ":" not in text and "--- " not in text:  # as most answers: nothing that is cut does without both
+        return text.rstrip() if own_name or people else text
+    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant"])
+    while head := heads.match(text):
+        text = text[head.end() :]
+    if not (own_name or people):
+        return text
+    kept: list[str] = []
+    others, anyone = _line_pattern(people), _line_pattern([*people, *([own_name] if own_name else [])])
+    in_code, previous = "", ""
+    for line in text.split("\n"):
+        mark = line.strip()[:3]
+        if mark in ("```", "~~~"):
+            in_code = "" if in_code == mark else in_code or mark
+        elif not in_code and not previous.rstrip(" *").endswith(":"):
+            is_formal = _FORMAL_LINE.match(line) and not own.match(line)
+            if is_formal or (kept and people and others.match(line)):
+                break
+            if kept and (head := own.match(line)):
+                line = line[head.end() :]
+        if not (previous.rstrip(" *").endswith(":") and anyone.match(line)):
+            previous = line or previous  # all lines of a list have its heading
+        kept.append(line)
+    return "\n".join(kept).rstrip()
+
+
+# A line of our history, with time or id, which no text has by chance.
+_FORMAL_LINE = re.compile(
+    r"\[\d\d:\d\d\] (?:[^()\[\]\n]{1,64} \((?:id [0-9A-Fa-f]{1,32}|you)\):|\(your action )"
+    r"|[^()\[\]\n]{1,64} \(id [0-9A-Fa-f]{4,32}\):|--- \d{4}-\d\d-\d\d ---$"
+)
+
+
+def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """Return the pattern of the head of a line by one of these people."""
+    usable = [name for name in names if len(name) > 1 and not name.isdigit()]
+    alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
+    return re.compile(
+        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
+        rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
+        re.IGNORECASE,
+    )
+
 
 _DECISION_SHAPE = build_shape(("name", "emoji", *THOUGHTS), items=("action",))
 _DECISION_KEYS = ("action", "name", "emoji", *THOUGHTS)

@@ -227,16 +227,11 @@ async def reply(turn: Turn, text: Annotated[str, "What to say"] = "") -> ActionR
     return ActionResult(success=message is not None, text=message.content.text if message else "")
 
 
-def can_react(turn: Turn) -> bool:
-    """Return whether a reaction can be set at the message now."""
-    return turn.find_reactions() is not None
-
-
 @action(
     "REACT",
     "React to the message with an emoji, where words would be too much: to thanks, a joke, good news.",
     similes=["REACTION", "EMOJI", "ADD_REACTION"],
-    when=can_react,
+    when=Turn.may_react,
     effect=Effect.PURE,
     authority=Authority.harmless("it sets an emoji at the message that it answers"),
     examples=[request_example("Ada, it works now, thank you!", "", "REACT")],
@@ -247,16 +242,11 @@ async def react(turn: Turn, emoji: Annotated[str, "One emoji"]) -> ActionResult:
     return ActionResult(authors=())
 
 
-def can_open_thread(turn: Turn) -> bool:
-    """Return whether a thread can be opened at the message now."""
-    return turn.may_open_thread()
-
-
 @action(
     "OPEN_THREAD",
     "Open a thread here and answer in it: if asked for one, or if a long talk about one thing begins.",
     similes=["CREATE_THREAD", "START_THREAD", "NEW_THREAD", "OPEN_TOPIC", "CREATE_TOPIC", "NEW_TOPIC"],
-    when=can_open_thread,
+    when=Turn.may_open_thread,
     effect=Effect.KEYED,
     authority=Authority.harmless("it opens one thread at the message that it answers, where that is allowed"),
     examples=[request_example("Ada, let's take the engine to a thread", "Then tell me what it does.", "OPEN_THREAD")],

@@ -233,13 +233,13 @@ class Reflections(Service):
 
 def is_due(turn: Turn) -> bool | Awaitable[bool]:
     """Return whether enough messages are new, or the conversation resumed after a long pause."""
-    if not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
-        return False
     reflections = turn.agent.services[Reflections]
     if not reflections.can_start(turn.room.id):
         return False  # messages that arrive meanwhile are evaluated after the next one
     is_enough_new = reflections.message_counter.is_enough(turn.room.id, turn.conversation_length)
-    return _is_due_by_store(turn) if is_enough_new is None else is_enough_new
+    if is_enough_new is False or not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
+        return False
+    return is_enough_new or _is_due_by_store(turn)
 
 
 async def _is_due_by_store(turn: Turn) -> bool:

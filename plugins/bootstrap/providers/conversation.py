@@ -387,7 +387,6 @@ def time(turn: Turn) -> ProviderResult:
     return ProviderResult(text=f"It is {formatted}.", values={"time": formatted}, authors=())
 
 
-DEFAULT_MEMORY_BYTES = 600
 MAX_CONSIDERED = 200  # the latest facts of a room
 MAX_FOUND = 8
 MAX_QUOTE_LENGTH, MAX_QUESTION_LENGTH = 300, 500
@@ -408,8 +407,7 @@ async def memory(turn: Turn) -> ProviderResult:
     themselves in groups. No model is asked. The facts of a room are read together, and the store keeps them at hand.
     Of the facts that one person told about one thing, the latest is marked.
     """
-    setting, shared_facts = turn.find_setting("MEMORY_BYTES"), turn.agent.services[SharedFacts]
-    limit = int((DEFAULT_MEMORY_BYTES if setting in (None, "") else int(setting)) * turn.context_share)
+    shared_facts, limit = turn.agent.services[SharedFacts], int(turn.memory_bytes * turn.context_share)
     if not limit:
         return ProviderResult(authors=())
     people = {item.author.id: item.author for item in turn.inputs}

@@ -26,7 +26,8 @@ from bot import (
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
-from plugins.bootstrap.providers.conversation import DEFAULT_MEMORY_BYTES, LATEST, memory, recall
+from bot.turn import DEFAULT_MEMORY_BYTES
+from plugins.bootstrap.providers.conversation import LATEST, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 from tests.remembering import RememberingModel
 

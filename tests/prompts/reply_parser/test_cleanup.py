@@ -11,7 +11,7 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_partial_markup,
     unescape_field,
 )
-from bot.prompts.reply_parser.parts import visible_text
+from bot.prompts.reply_parser.reader import visible_text
 
 TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
 

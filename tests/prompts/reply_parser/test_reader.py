@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.prompts.reply_parser.dialects import clean
-from bot.prompts.reply_parser.parts import visible_text
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
@@ -27,6 +26,7 @@ from bot.prompts.reply_parser.reader import (
     read_object,
     read_reply,
     read_step,
+    visible_text,
 )
 
 GOOD = (

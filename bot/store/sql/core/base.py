@@ -18,6 +18,7 @@ from uuid import UUID
 
 from pydantic import Field, SecretStr, field_validator
 from sqlalchemy import Connection, bindparam, select
+from sqlalchemy.exc import StatementError
 from sqlalchemy.sql.expression import Executable
 
 from bot.domain.environment import Room
@@ -281,6 +282,46 @@ class Access(Protocol):
 
     async def truncate_log(self) -> None:
         """Remove from the database's own log, where this process can, what was stored before the last commits."""
+
+
+class DirectAccess:
+    """Runs work at once, in the thread of its caller, with one connection; see `Access`."""
+
+    is_sole_writer = True
+    recent_cache = None
+
+    def __init__(self, connection: Connection, explain: Callable[[StatementError], BaseException]) -> None:
+        self.health = StoreHealth()
+        self._connection, self._explain = connection, explain
+        self._driver: Any = connection.connection.driver_connection
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """Run work that writes, in a transaction of its own."""
+        self._driver.execute("BEGIN")
+        try:
+            result = self._run(work)
+        except BaseException:
+            self._driver.rollback()
+            raise
+        self._driver.commit()
+        return result
+
+    async def read(self, work: Work[T]) -> T:
+        """Run read-only work."""
+        return self._run(work)
+
+    async def search(self, work: Work[T]) -> T:
+        """Run read-only work."""
+        return self._run(work)
+
+    async def truncate_log(self) -> None:
+        """Do nothing: there is no log."""
+
+    def _run(self, work: Work[T]) -> T:
+        try:
+            return work(self._connection)
+        except StatementError as error:
+            raise self._explain(error) from error
 
 
 class SqlStorePart:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from itertools import islice
 from operator import attrgetter, itemgetter
@@ -29,11 +29,13 @@ from sqlalchemy import (
     CursorResult,
     Integer,
     LargeBinary,
+    Select,
     Table,
     Text,
     and_,
     bindparam,
     literal_column,
+    select,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import ColumnElement
@@ -234,6 +236,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 NANO = 1_000_000_000
 TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
+_id_of = attrgetter("id")
 CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 INVALID_JSON = "a row in the database holds invalid JSON: correct or delete it; `bot db check` names it"
 READING_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
@@ -570,6 +573,13 @@ class RowMapping(Generic[T]):
         assert self._get is not None, "a dataclass"
         return {"agent_id": agent, **dict(zip(self._fields, self._get(value), strict=True)), **derived}
 
+    def changes(
+        self, value: T, agent: int, names: Iterable[str], derived: Values = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the parameters of an update that stores the columns of these names in the row of a value's id."""
+        values = self.values(value, agent, derived)
+        return {"agent": agent, "id_": values["id"], **{name: values[name] for name in names}}
+
     def encode(
         self, value: T, agent: int, derived: Values = MappingProxyType({}), *, names: Sequence[str] = ()
     ) -> tuple[Any, ...]:
@@ -608,6 +618,15 @@ class RowMapping(Generic[T]):
     def find(self, connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[T]:
         """Return the values of all rows of a statement for a list of any length, likewise; see `in_batches`."""
         return list(self.read_all(rows_of(connection, statement, items, **values)))
+
+    @cached_property
+    def by_ids(self) -> Select[Any]:
+        """The statement for the rows of `agent` with the ids in `items`."""
+        return select(*self).where(matches(self.table), self.table.c.id.in_(items_parameter(self.table.c.id)))
+
+    def find_by_id(self, connection: Connection, agent: int, ids: Iterable[Any]) -> dict[Any, T]:
+        """Return the values of an agent's rows by their ids, likewise."""
+        return {_id_of(value): value for value in self.find(connection, self.by_ids, ids, agent=agent)}
 
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:
         """Yield the values of rows as the driver returns them, likewise."""

@@ -10,25 +10,21 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 from uuid import UUID
 
 import aiosqlite
 from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import StatementError
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
 from bot.concurrency.clock import Clock, system_clock
-from bot.store.ledger import StoreHealth
 from bot.store.protocols import Schemas
-from bot.store.sql.core.base import AgentRow, RetentionPolicy, Work
+from bot.store.sql.core.base import AgentRow, DirectAccess, RetentionPolicy
 from bot.store.sql.core.upgrade import SqlPluginTables, build_read_only_engine, upgrade_schemas
 from bot.store.sql.sqlite.connection import driver_of
 from bot.store.sql.sqlite.health import explain_error
 from bot.store.sql.stores.retention import Retention
 from bot.store.sql.stores.store import SqlStore
-
-T = TypeVar("T")
 
 LOCATION = Path(":memory:")
 ALL_AGENTS = AgentRow(UUID(int=0), 1)  # agents that share a store in memory share its rows
@@ -43,39 +39,12 @@ RETENTION = RetentionPolicy(
 )
 
 
-class MemoryDatabase:
-    """Runs work at once, in the thread of its caller; see `Access`."""
-
-    is_sole_writer = True
-    recent_cache = None
+class MemoryDatabase(DirectAccess):
+    """The connection of one store."""
 
     def __init__(self) -> None:
-        self.health = StoreHealth()
-        self._connection = _engine().connect()
-        self._driver = driver_of(self._connection)
+        super().__init__(_engine().connect(), partial(explain_error, path=LOCATION))
         weakref.finalize(self, self._connection.close)
-
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work that writes, in a transaction of its own."""
-        self._driver.execute("BEGIN")
-        try:
-            result = self._run(work)
-        except BaseException:
-            self._driver.rollback()
-            raise
-        self._driver.commit()
-        return result
-
-    async def read(self, work: Work[T]) -> T:
-        """Run read-only work."""
-        return self._run(work)
-
-    async def search(self, work: Work[T]) -> T:
-        """Run read-only work."""
-        return self._run(work)
-
-    async def truncate_log(self) -> None:
-        """Do nothing: there is no log."""
 
     def create_tables(self, schemas: Schemas) -> None:
         """Create or upgrade the tables of plugins. Raises PluginError for one that is not allowed."""
@@ -87,12 +56,6 @@ class MemoryDatabase:
         """Return a connection to a copy of what is stored now."""
         copy = _copy(self._driver)
         return await aiosqlite.Connection(lambda: copy, FETCHED_ROWS)
-
-    def _run(self, work: Work[T]) -> T:
-        try:
-            return work(self._connection)
-        except StatementError as error:
-            raise explain_error(error, LOCATION) from error
 
 
 class InMemoryStore(SqlStore):

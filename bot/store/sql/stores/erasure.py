@@ -84,7 +84,6 @@ from bot.store.sql.core.schema import (
 from bot.store.sql.stores import search
 from bot.store.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs, build_tombstones
 from bot.store.sql.stores.ledger import (
-    FIND_RECEIPTS,
     PROPOSAL,
     RECEIPT,
     SET_STATE,
@@ -423,7 +422,7 @@ def _erase_receipts(
     agent: int, entity_id: UUID, now: datetime, ids: Sequence[UUID], connection: Connection
 ) -> tuple[DeletionResult, Sequence[Row], _Counts]:
     """Redact receipts, and delete what their turns have made; return what was cancelled, and the answers' ids."""
-    found = RECEIPT.find(connection, FIND_RECEIPTS, ids, agent=agent)
+    found = list(RECEIPT.find_by_id(connection, agent, ids).values())
     turn_ids = [receipt.turn_id for receipt in found if receipt.turn_id is not None]
     of_turns = {row[0]: row for row in rows_of(connection, MEMORIES_OF_TURNS, turn_ids, agent=agent)}
     messages = [author for _, kind, author in of_turns.values() if kind == MemoryKind.MESSAGE]

@@ -146,7 +146,6 @@ SET_STATE = (
 )
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
 FIND_RECEIPT = select(*RECEIPT).where(matches(receipts, "id"))
-FIND_RECEIPTS = select(*RECEIPT).where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
 FIND_BY_MEMORY = select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
 RECEIPTS_BY_POSITION = select(*RECEIPT, receipts.c.position).where(
     receipts.c.position.in_(items_parameter(receipts.c.position))
@@ -221,8 +220,7 @@ def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]
 
 def state_values(agent: int, receipt: Receipt) -> dict[str, Any]:
     """Return the values of `SET_STATE` for a receipt."""
-    values = RECEIPT.values(receipt, agent, receipt_columns(receipt))
-    return {"agent": agent, "id_": receipt.id, **{name: values[name] for name in RECEIPT_STATE_NAMES}}
+    return RECEIPT.changes(receipt, agent, RECEIPT_STATE_NAMES, receipt_columns(receipt))
 
 
 def add_model_calls(agent: int, receipt_id: UUID, calls: Sequence[ModelCall], connection: Connection) -> bool:
@@ -424,7 +422,6 @@ NEXT_NUMBER = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
     deliveries.c.agent_id == bindparam("agent_id"), deliveries.c.room_id == parameter(deliveries.c.room_id, "room_id")
 )
 INSERT_DELIVERY = InsertStatement(deliveries, INSERTED_NAMES, _insert_if_new, seq=NEXT_NUMBER.scalar_subquery())
-FIND_DELIVERIES = select(*DELIVERY).where(matches(deliveries), deliveries.c.id.in_(items_parameter(deliveries.c.id)))
 UPDATE_DELIVERY = (
     update(deliveries)
     .where(matches(deliveries, "id"))
@@ -459,15 +456,13 @@ def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[D
 def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> list[Delivery]:
     """Return deliveries by id, in that order."""
     ids = list(ids)
-    found = DELIVERY.find(connection, FIND_DELIVERIES, ids, agent=agent)
-    by_id = {delivery.id: delivery for delivery in found}
+    by_id = DELIVERY.find_by_id(connection, agent, ids)
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
 def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
     """Store a delivery's new state; insert the delivery if it is missing."""
-    values = DELIVERY.values(delivery, agent, delivery_columns(delivery))
-    state = {"agent": agent, "id_": delivery.id, **{name: values[name] for name in DELIVERY_STATE_NAMES}}
+    state = DELIVERY.changes(delivery, agent, DELIVERY_STATE_NAMES, delivery_columns(delivery))
     if not connection.execute(UPDATE_DELIVERY, state).rowcount:
         insert_delivery(connection, agent, delivery)
 
@@ -809,7 +804,6 @@ def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) ->
 
 PROPOSAL = RowMapping(proposals, Proposal)
 INSERT_PROPOSAL = insert_if_new(proposals, PROPOSAL.stored_names)
-PROPOSALS_BY_ID = select(*PROPOSAL).where(matches(proposals), proposals.c.id.in_(items_parameter(proposals.c.id)))
 
 
 def _list_proposals(*conditions: Any) -> Select[Any]:
@@ -850,7 +844,7 @@ def save_proposal(connection: Connection, agent: int, turn_commit: TurnCommit) -
             return
     if not INSERT_PROPOSAL.execute(connection, PROPOSAL.values(proposal, agent)).rowcount:
         return
-    for earlier in PROPOSAL.find(connection, PROPOSALS_BY_ID, turn_commit.replaced, agent=agent):
+    for earlier in PROPOSAL.find_by_id(connection, agent, turn_commit.replaced).values():
         if earlier.is_replaceable(proposal.created_at):
             replaced = replace(
                 earlier, state=ProposalState.REPLACED, decided_at=proposal.created_at, replaced_by=proposal.id
@@ -869,13 +863,11 @@ def change_proposal(
     superseded_by: UUID | None = None,
 ) -> bool:
     """Store a waiting proposal in its new state with its receipt; return False if it is no longer of this revision."""
-    values = PROPOSAL.values(changed, agent)
-    state = {name: values[name] for name in PROPOSAL_STATE_NAMES}
-    key = {"agent": agent, "id_": changed.id, "expected_revision": revision}
+    state = {**PROPOSAL.changes(changed, agent, PROPOSAL_STATE_NAMES), "expected_revision": revision}
     statement = UPDATE_PROPOSAL
     if editor is not None:
-        statement, key = UPDATE_PROPOSAL_OF_EDITOR, {**key, "expected_editor": editor}
-    if not connection.execute(statement, {**key, **state}).rowcount:
+        statement, state = UPDATE_PROPOSAL_OF_EDITOR, {**state, "expected_editor": editor}
+    if not connection.execute(statement, state).rowcount:
         return False
     receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
     if receipt is not None and receipt.outcome is Outcome.PARKED:
@@ -919,8 +911,8 @@ def _close_command(
 
 def save_steps(agent: int, saved: Sequence[Step], receipts: Sequence[Receipt], connection: Connection) -> None:
     """Store steps together with receipts."""
-    SAVE_STEP.execute_all(connection, [STEP.values(step, agent) for step in saved])
     save_receipts(connection, agent, receipts)
+    SAVE_STEP.execute_all(connection, [STEP.values(step, agent) for step in saved])
 
 
 class SqlLedger(SqlLookups):
@@ -966,9 +958,8 @@ class SqlLedger(SqlLookups):
         return list(RECEIPT.read_all(await self._read(UNEVALUATED, limit=limit)))
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
-        await self._database.write(
-            lambda db: count_changed(db, MARK_EVALUATED, receipt_ids, agent=self._agent), durable=False
-        )
+        mark = partial(count_changed, statement=MARK_EVALUATED, items=receipt_ids, agent=self._agent)
+        await self._database.write(mark, durable=False)
 
     async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
         work = partial(add_model_calls, self._agent, receipt_id, calls)
@@ -994,8 +985,8 @@ class SqlLedger(SqlLookups):
         return list(PROPOSAL.read_all(reversed(rows)))
 
     async def proposal(self, proposal_id: str) -> Proposal | None:
-        find = partial(PROPOSAL.find, statement=PROPOSALS_BY_ID, items=[proposal_id], agent=self._agent)
-        return next(iter(await self._database.read(find)), None)
+        find = partial(PROPOSAL.find_by_id, agent=self._agent, ids=[proposal_id])
+        return (await self._database.read(find)).get(proposal_id)
 
     async def decide_proposal(
         self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None

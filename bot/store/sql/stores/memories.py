@@ -141,10 +141,11 @@ def memory_columns(memory: Memory) -> dict[str, Any]:
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
     """Insert or replace memories by id, with their vectors."""
+    embedded = [memory for memory in stored if memory.embedding is not None]
     UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent, memory_columns(memory)) for memory in stored])
     if recent_cache := recent_cache_of(connection):
         recent_cache.notify(agent, stored)
-    if embedded := [memory for memory in stored if memory.embedding is not None]:
+    if embedded:
         search.store_embeddings(connection, agent, search.vectors_of(embedded))
 
 

@@ -98,7 +98,7 @@ LEAVE_ROOMS = delete(participants).where(
     participants.c.state == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
     participants.c.room_id.in_(items_parameter(participants.c.room_id)),
 )
-FIND_ENTITIES = select(*ENTITY).where(matches(entities), entities.c.id.in_(items_parameter(entities.c.id)))
+find_entities = ENTITY.find_by_id
 FIND_PARTICIPANTS = (
     select(*ENTITY)
     .join(participants, and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id))
@@ -169,11 +169,6 @@ def touch_participants(connection: Connection, agent: int, active: Sequence[tupl
 def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
     """Insert an entity without names if it does not exist."""
     INSERT_ENTITY_IF_MISSING.execute(connection, ENTITY.values(Entity(entity_id, "greenroom", str(entity_id)), agent))
-
-
-def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
-    """Return entities by id."""
-    return {entity.id: entity for entity in ENTITY.find(connection, FIND_ENTITIES, ids, agent=agent)}
 
 
 def find_participants(agent: int, room_id: UUID, limit: int, connection: Connection) -> list[Entity]:
@@ -327,8 +322,7 @@ PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "state"), unchanged=["active"]
 )
-FIND_WORLDS = select(*WORLD).where(matches(worlds), worlds.c.id.in_(items_parameter(worlds.c.id)))
-FIND_ROOMS = select(*ROOM).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+find_worlds, find_rooms = WORLD.find_by_id, ROOM.find_by_id
 ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
 ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
 ROOMS_OF_ENTITY = (
@@ -360,16 +354,6 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
     return stored | find_worlds(connection, agent, changed) if changed else stored
 
 
-def find_worlds(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, World]:
-    """Return worlds by id."""
-    return {world.id: world for world in WORLD.find(connection, FIND_WORLDS, ids, agent=agent)}
-
-
-def find_rooms(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Room]:
-    """Return rooms by id."""
-    return {room.id: room for room in ROOM.find(connection, FIND_ROOMS, ids, agent=agent)}
-
-
 def _adds_nothing(world: World, stored: World) -> bool:
     return (
         world.name in ("", stored.name)
@@ -383,9 +367,10 @@ def _adds_nothing(world: World, stored: World) -> bool:
 
 def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> dict[UUID, Room]:
     """Insert or update rooms, writing only changes; the last room becomes the most active."""
+    ids = {room.id for room in submitted}
     for room in submitted:
         UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
-    return find_rooms(connection, agent, {room.id for room in submitted})
+    return find_rooms(connection, agent, ids)
 
 
 def put_environment(
@@ -440,7 +425,7 @@ def _add_decisions(
 
 def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
     """Return a room by id."""
-    row = connection.execute(FIND_ROOMS, {"agent": agent, "items": [room_id]}).first()
+    row = connection.execute(ROOM.by_ids, {"agent": agent, "items": [room_id]}).first()
     return ROOM.read(row) if row else None
 
 
@@ -451,7 +436,7 @@ def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[U
 
 def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
     """Return a world by id."""
-    row = connection.execute(FIND_WORLDS, {"agent": agent, "items": [world_id]}).first()
+    row = connection.execute(WORLD.by_ids, {"agent": agent, "items": [world_id]}).first()
     return WORLD.read(row) if row else None
 
 
