@@ -53,7 +53,7 @@ class CharacterResponse(ResponseModel):
     running_since: datetime | None
 
 
-class VersionBody(ResponseModel):
+class CharacterVersionBody(ResponseModel):
     """A version of the file that was replaced by a newer one."""
 
     id: str
@@ -64,10 +64,10 @@ class VersionBody(ResponseModel):
 class VersionsResponse(ResponseModel):
     """The stored versions, the newest first; of older ones than the last twenty none is stored."""
 
-    versions: list[VersionBody]
+    versions: list[CharacterVersionBody]
 
 
-class ProblemBody(ResponseModel):
+class CharacterProblemBody(ResponseModel):
     """What is wrong at a place of the file; `line` and `column` are null where the place is not known."""
 
     line: PlaceInFile
@@ -87,8 +87,8 @@ class CheckResponse(ResponseModel):
     `sections` say what of the file the prompts of chats and of feeds hold.
     """
 
-    errors: list[ProblemBody]
-    warnings: list[ProblemBody]
+    errors: list[CharacterProblemBody]
+    warnings: list[CharacterProblemBody]
     name: str
     plugin_notes: list[str]
     untrusted_code: list[str]
@@ -151,7 +151,7 @@ class CharacterApi:
         """List the versions of a character's file before the current one."""
         _, tools = self._find_tools(request)
         versions = [
-            VersionBody(id=item.version, replaced_at=item.replaced_at, bytes=item.size)
+            CharacterVersionBody(id=item.version, replaced_at=item.replaced_at, bytes=item.size)
             for item in await tools.versions()
         ]
         return VersionsResponse(versions=versions)

@@ -32,7 +32,7 @@ class PeopleQuery(PageQuery):
     platform: AgentName | None = None
 
 
-class AccountBody(ResponseModel):
+class PersonAccountBody(ResponseModel):
     """An account of a person on a platform, with its current and former names."""
 
     platform: str
@@ -51,7 +51,7 @@ class PersonBody(ResponseModel):
     agent_id: UUID
     name: str
     is_bot: bool
-    accounts: list[AccountBody]
+    accounts: list[PersonAccountBody]
     first_at: datetime | None
     last_at: datetime | None
     messages: int
@@ -283,7 +283,7 @@ async def load_names(handle: AgentHandle, ids: Iterable[UUID | None]) -> dict[UU
 
 def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
     entity, activity = person.entity, person.activity
-    account = AccountBody(platform=entity.platform, external_id=entity.external_id, names=list(entity.names))
+    account = PersonAccountBody(platform=entity.platform, external_id=entity.external_id, names=list(entity.names))
     return {
         "id": entity.id,
         "agent_id": handle.agent_id,
