@@ -33,7 +33,7 @@ async def test_a_message_and_its_replies_are_embedded() -> None:
         await Embeddings(harness.agent).embed(turn, turn.message)
         kept = await harness.agent.store.memories.memories([turn.message.id, reply.id])
         await harness.agent.events.wait_idle()
-    assert [memory.embedding for memory in kept.values()] == [(5.0, 1.0), (2.0, 1.0)]
+    assert [kept[sent].embedding for sent in (turn.message.id, reply.id)] == [(5.0, 1.0), (2.0, 1.0)]
     assert {memory.embedding_model for memory in kept.values()} == {"scripted-2"}
     for kind in (EmbeddingRequested, EmbeddingCompleted):
         assert {event.memory_id for event in events if isinstance(event, kind)} == set(kept)
