@@ -57,8 +57,9 @@ def rank(turns: Sequence[Turn], questions: Sequence[Turn], k: int) -> list[list[
 
 async def _rank(turns: Sequence[Turn], questions: Sequence[Turn], k: int) -> list[list[Any]]:
     ids = {derived_id("line", number): turn["id"] for number, turn in enumerate(turns)}
+    people = _people_of(turns)
     async with open_room(turns) as store:
-        found = [await ask(store, turns, question, k) for question in questions]
+        found = [await ask(store, people, question, k) for question in questions]
     return [[ids[result.memory.id] for result in results] for results in found]
 
 
@@ -94,10 +95,13 @@ async def _add_lines(store: Store, turns: Sequence[Turn]) -> None:
         await store.memories.add(memories[start : start + BATCH])
 
 
-async def ask(store: Store, turns: Sequence[Turn], question: Turn, k: int) -> list[SearchResult]:
-    """Return what a question finds."""
+def _people_of(turns: Sequence[Turn]) -> list[Entity]:
     names = dict.fromkeys(str(turn.get("speaker") or "") for turn in turns)
-    people = [Entity(derived_id("person", name), "", "", (name,)) for name in names if name]
+    return [Entity(derived_id("person", name), "", "", (name,)) for name in names if name]
+
+
+async def ask(store: Store, people: Sequence[Entity], question: Turn, k: int) -> list[SearchResult]:
+    """Return what a question in a room of these people finds."""
     text, asker, embed = str(question["question"]), question.get("asker"), load_model()
     query = SearchQuery(
         text,
@@ -310,15 +314,16 @@ async def _measure_speed(where: str, open_lines: OpenLines) -> Row:
     turns = [turn for talk in talks for turn in talk["turns"]]
     lines = [turns[number % len(turns)] for number in range(LARGE_ROOM)]
     questions = [question for talk in talks for question in talk["questions"]][:TIMED_QUESTIONS]
+    people = _people_of(turns)
     started = time.process_time()
     async with open_lines(lines) as store:
         stored = (time.process_time() - started) / LARGE_ROOM
         for question in questions:  # also their vectors are made before they are asked
-            await ask(store, turns, question, 20)
+            await ask(store, people, question, 20)
         times = []
         for question in questions:
             began, used = time.perf_counter(), time.process_time()
-            await ask(store, turns, question, 20)
+            await ask(store, people, question, 20)
             times.append((time.perf_counter() - began, time.process_time() - used))
     wall, own = (format_milliseconds(median(part)) for part in zip(*times, strict=True))
     fastest = format_milliseconds(min(times)[0])
