@@ -63,7 +63,13 @@ TELEGRAM: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
     ("the platform resets connections", "Cleo", fail("getUpdates"), {}, "cannot be reached: check the network"),
     ("no answer in time", "Dora", fail("getMe", is_hanging=True), {}, "does not answer in time"),
     ("the platform has an error", "Emil", fail("getUpdates", 502, "oops"), {}, "reports an internal error"),
-    ("rate limited", "Finn", lambda e: e.faults.append(too_many_requests("getUpdates", 300, times=9)), {}, "a pause"),
+    (
+        "rate limited",
+        "Finn",
+        lambda e: e.faults.append(too_many_requests("getUpdates", 300, times=9)),
+        {},
+        "limits the request rate",
+    ),
     ("a second program", "Gus", fail("getUpdates", 409, build_refusal(409, "Conflict")), {}, "uses the same token"),
     (
         "the webhook fails",
@@ -72,7 +78,13 @@ TELEGRAM: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
         WEBHOOK,
         "cannot deliver to the webhook",
     ),
-    ("the name is unknown", "Ida", lambda e: None, {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}, "not found"),
+    (
+        "the name is unknown",
+        "Ida",
+        lambda e: None,
+        {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"},
+        "cannot be resolved",
+    ),
     ("nothing listens", "Jan", lambda e: None, {"TELEGRAM_API_BASE_URL": "http://127.0.0.1:9"}, "cannot be reached"),
 )
 DISCORD: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
