@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from bot.adapter.adapter import lists_platform, select_accounts
+from bot.adapter.adapter import Account, AccountAdapter, lists_platform, select_accounts
 from bot.domain.character import Character
+from bot.domain.ledger import Delivery
 from bot.errors import ConfigError
 from bot.settings import Layer, Settings
 
@@ -44,3 +45,40 @@ def test_two_characters_with_the_same_account_are_refused_by_name() -> None:
         select_accounts(owners, "chat", ("TOKEN",), _token)
     with pytest.raises(ConfigError, match="Ada and Bo have the same ACCOUNT"):
         select_accounts(owners, "chat", ("TOKEN",), _token, label="ACCOUNT")
+
+
+class SmallAccount(Account):
+    """An account that can be opened unless it is broken."""
+
+    def __init__(self, name: str, *, is_broken: bool = False) -> None:
+        self.keys, self.is_broken, self.calls = (name,), is_broken, list[str]()
+
+    async def open(self) -> None:
+        self.calls.append("open")
+        if self.is_broken:
+            raise ConfigError(f"{self.keys[0]} cannot be opened")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+class SmallAdapter(AccountAdapter[SmallAccount]):
+    platform = "small"
+
+    async def deliver(self, delivery: Delivery) -> str:
+        return self.account_for(delivery).keys[0]
+
+
+async def test_where_an_account_cannot_be_opened_all_are_closed_and_its_error_is_raised() -> None:
+    accounts = [SmallAccount("a"), SmallAccount("b", is_broken=True), SmallAccount("c")]
+    with pytest.raises(ConfigError, match="b cannot be opened"):
+        async with SmallAdapter(accounts):
+            pytest.fail("the adapter is not entered")
+    assert [account.calls for account in accounts] == [["open", "close"], ["open", "close"], ["close"]]
+
+
+async def test_accounts_are_closed_once_when_their_adapter_ends() -> None:
+    accounts = [SmallAccount("a"), SmallAccount("b")]
+    async with SmallAdapter(accounts) as adapter:
+        assert [adapter.find_account(key) for key in ("a", "b", "c")] == [*accounts, None]
+    assert [account.calls for account in accounts] == [["open", "close"]] * 2
