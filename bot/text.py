@@ -201,6 +201,7 @@ __all__ = [
     "redact",
     "sanitize_name",
     "shorten",
+    "split_at",
     "strip_terminal_codes",
     "translate",
     "translate_message",
@@ -264,6 +265,7 @@ _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _BLANK = re.compile(rf"[\s{_CONTROL}{INVISIBLE}\u2800]*")
 _EXTENDS = re.compile(rf"[{INVISIBLE}\U0001f3fb-\U0001f3ff]")
+_PIECE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
 SENTENCE_END = re.compile(r"(?:[.!?…։؟।。！？][\"'”’»)\]*_~`]*+(?=\s|\Z)|[。！？][」』）”’]*+|\n)")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
     r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
@@ -516,6 +518,16 @@ def grapheme_boundary_before(text: str, limit: int) -> int:
         if not _continues_cluster(text, cut):
             return cut
     return limit if limit > MAX_CLUSTER_LENGTH else 0
+
+
+def split_at(text: str, limit: int) -> tuple[str, str]:
+    """Return the beginning of a text, at most `limit` characters, and the rest: it ends behind a sentence in its last
+    three quarters, else between words, else between characters.
+    """
+    ends = [match.end() for match in _PIECE_END.finditer(text, limit // 4, limit)]
+    end = ends[-1] if ends else text.rfind(" ", 1, limit + 1)
+    end = end if end > 0 else grapheme_boundary_before(text, limit) or limit
+    return text[:end].rstrip(), text[end:].lstrip()
 
 
 def _continues_cluster(text: str, cut: int) -> bool:

@@ -4,7 +4,6 @@
 """
 
 import logging
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -37,7 +36,7 @@ from bot.platform import (
     select_accounts,
 )
 from bot.store import CheckReport, StoreUnavailable
-from bot.text import grapheme_boundary_before, user_text
+from bot.text import split_at, user_text
 
 logger = logging.getLogger(__name__)
 PROFILE = "profile"  # the id of a notice that a process without the adapter has committed
@@ -170,9 +169,6 @@ class FarcasterAccount(Account):
         return retry_after
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
-
-
 def split_reply(content: Content, label: str = "") -> list[Content]:
     """Split a text into casts, the first of which begins with a label; addresses of files are embedded in it.
 
@@ -193,11 +189,8 @@ def split_text(text: str) -> list[str]:
     pieces: list[str] = []
     while len(text.encode()) > MAX_LONG_CAST_BYTES:
         fitting = len(text.encode()[:MAX_LONG_CAST_BYTES].decode("utf-8", "ignore"))
-        ends = [match.end() for match in _SENTENCE_END.finditer(text, fitting // 4, fitting)]
-        end = ends[-1] if ends else text.rfind(" ", 1, fitting + 1)
-        end = end if end > 0 else grapheme_boundary_before(text, fitting) or fitting
-        pieces.append(text[:end].rstrip())
-        text = text[end:].lstrip()
+        piece, text = split_at(text, fitting)
+        pieces.append(piece)
     return [*pieces, text]
 
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from adapters.mastodon.incoming import Instance
 from bot import Attachment, Content, MediaKind
-from bot.text import grapheme_boundary_before
+from bot.text import split_at
 
 RESERVED_LENGTH = 100  # for the mention of the addressee and a content warning
 MAX_WARNING_LENGTH = 200
@@ -16,7 +16,6 @@ _MENTION = re.compile(r"(?<![=/\w])[@＠]+(?=\w)")  # as Mastodon detects them
 _FULL_MENTION = re.compile(r"(?<![=/\w])(@\w[\w.-]*)@[\w.-]+")
 _LEADING_MENTIONS = re.compile(r"\s*(?:@\w[\w.-]*(?:@[\w.-]*\w)?[,:]?(?:\s+|$))+")
 _WARNING = re.compile(r"\s*(?:\[content warning:\s*([^\]\n]+)\]|CW:\s*([^\n]+)\n)\s*", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
 
 
 def count_characters(text: str, instance: Instance) -> int:
@@ -62,12 +61,8 @@ def split_text(text: str, instance: Instance) -> list[str]:
     pieces: list[str] = []
     maximum = max(instance.max_characters - RESERVED_LENGTH, RESERVED_LENGTH)
     while len(_URL.sub("x" * instance.url_length, text)) > maximum:
-        fitting = _fitting_length(text, maximum, instance)
-        ends = [match.end() for match in _SENTENCE_END.finditer(text, fitting // 4, fitting)]
-        end = ends[-1] if ends else text.rfind(" ", 1, fitting + 1)
-        end = end if end > 0 else grapheme_boundary_before(text, fitting) or fitting
-        pieces.append(text[:end].rstrip())
-        text = text[end:].lstrip()
+        piece, text = split_at(text, _fitting_length(text, maximum, instance))
+        pieces.append(piece)
     return [*pieces, text]
 
 
