@@ -606,7 +606,7 @@ class RowMapping(Generic[T]):
         ) from error
 
     def decode(self, row: Iterable[Any]) -> T:
-        """Return the value of a row, or of the next values of one, as the driver returns it; raise likewise."""
+        """Return the value of a row, or of the next values of one, as the driver returns it; raises as `read` does."""
         return self.read([decode(value) for decode, value in zip(self._decoders, row, strict=False)])
 
     def read_all(self, rows: Iterable[Row]) -> Iterator[T]:
@@ -616,7 +616,7 @@ class RowMapping(Generic[T]):
                 yield value
 
     def find(self, connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[T]:
-        """Return the values of all rows of a statement for a list of any length, likewise; see `in_batches`."""
+        """Return the values of a statement's rows, as `read_all`; `items` is a list of any length, see `in_batches`."""
         return list(self.read_all(rows_of(connection, statement, items, **values)))
 
     @cached_property
@@ -625,11 +625,11 @@ class RowMapping(Generic[T]):
         return select(*self).where(matches(self.table), self.table.c.id.in_(items_parameter(self.table.c.id)))
 
     def find_by_id(self, connection: Connection, agent: int, ids: Iterable[Any]) -> dict[Any, T]:
-        """Return the values of an agent's rows by their ids, likewise."""
+        """Return the values of an agent's rows by their ids, without those that cannot be read."""
         return {_id_of(value): value for value in self.find(connection, self.by_ids, ids, agent=agent)}
 
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:
-        """Yield the values of rows as the driver returns them, likewise."""
+        """Yield the values of rows as the driver returns them, without those that cannot be read."""
         return self.read_all([decode(value) for decode, value in zip(self._decoders, row, strict=True)] for row in rows)
 
     def read_or_report(self, row: Row) -> T | None:
