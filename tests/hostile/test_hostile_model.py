@@ -25,7 +25,7 @@ def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_righ
     assert not report.beyond, described(report)
     assert report.prompts_with_orders > turns / 2  # the attacks have reached the model
     assert report.entitled["task"]  # questions were asked
-    assert report.pages_read > 3
+    assert report.pages_read  # how many depends on the attack texts that are installed
 
 
 @pytest.mark.long
