@@ -83,9 +83,6 @@ class EntityStore(Protocol):
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         """Return the entities with exactly this current or former name, handle or platform id."""
 
-    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
-        """Record that an entity left rooms, until it is active there again."""
-
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         """Return the participants of a room, the most recently active first, without those who are not read."""
 

@@ -107,18 +107,3 @@ async def test_entities_are_found_by_a_whole_name_or_id(store: Store) -> None:
     assert [entity.id for entity in await store.entities.entities_by_name("sar\\ah_%")] == [sarah.id]
     for name in ("Sar", "Smith", "", "%", "100", '"', "sar\\\\ah_%"):
         assert await store.entities.entities_by_name(name) == []
-
-
-async def test_an_entity_that_left_is_no_participant_until_active_again(store: Store) -> None:
-    for room in (LOBBY, ATTIC):
-        await store.entities.save_entities([ALICE, BOB], room)
-    await store.entities.leave_rooms(BOB.id, [LOBBY, new_id()])
-    await store.entities.leave_rooms(CAROL.id, [LOBBY])
-    await store.entities.leave_rooms(ALICE.id, [])
-
-    assert await store.entities.participants(LOBBY) == [ALICE]
-    assert await store.entities.participants(ATTIC) == [BOB, ALICE]
-    assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
-
-    await store.entities.save_entities([BOB], LOBBY)
-    assert await store.entities.participants(LOBBY) == [BOB, ALICE]

@@ -82,7 +82,7 @@ async def test_an_event_that_is_known_changes_nothing_for_thirty_days(store: Sto
     assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
 
 
-async def test_leaving_a_world_ends_participation_in_its_rooms_only(store: Store) -> None:
+async def test_who_left_a_world_is_in_none_of_its_rooms_until_active_there_again(store: Store) -> None:
     await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC), (ALICE, BOB)))
     for person in (ALICE, BOB):
         await store.entities.save_entities([person], LOBBY.id)
@@ -92,6 +92,9 @@ async def test_leaving_a_world_ends_participation_in_its_rooms_only(store: Store
     await apply_update(store, MembershipUpdate(WORLD, entities=(ALICE,), is_leaving=True))
     assert await store.entities.participants(LOBBY.id) == [BOB]
     assert ALICE in await store.entities.participants(elsewhere.id)
+    assert await store.entities.entities([ALICE.id]) == {ALICE.id: ALICE}
+    await store.entities.save_entities([ALICE], LOBBY.id)
+    assert await store.entities.participants(LOBBY.id) == [ALICE, BOB]
 
 
 async def test_the_last_message_ids_of_several_rooms_are_found_at_once(store: Store) -> None:

@@ -506,11 +506,6 @@ def fact_subjects(fact: Memory) -> list[UUID]:
     return [UUID(person) for person in fact.metadata.get(ABOUT_KEY, ())] or [fact.entity_id]
 
 
-def is_vouched_by_subject(fact: Memory) -> bool:
-    """Return whether the person told the fact of themselves, and not another person of them."""
-    return fact.entity_id in fact_subjects(fact)
-
-
 def is_outdated(fact: Memory, now: datetime) -> bool:
     """Return whether a fact is likely no longer true, such as a plan of last year."""
     until = fact.metadata.get(UNTIL_KEY)

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Table, Update, bindparam, delete, func, select, update
 
-from bot.domain.environment import Entity, ParticipantState, Room, World
+from bot.domain.environment import ParticipantState, Room, World
 from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.store.search import audience_mark
-from bot.store.sql.core.mapping import count_changed, items_parameter, matches, parameter, text_literal
+from bot.store.sql.core.mapping import matches, parameter, text_literal
 from bot.store.sql.core.schema import (
     components,
     deliveries,
@@ -31,6 +31,7 @@ from bot.store.sql.stores.search import AUDIENCE
 from bot.store.sql.stores.summaries import DELETE_SUMMARY
 from bot.store.sql.stores.worlds import (
     ROOM,
+    ROOM_IDS_OF_WORLD,
     UPSERT_LISTED_ROOM,
     find_entities,
     find_room,
@@ -42,10 +43,10 @@ from bot.store.sql.stores.worlds import (
     rooms_of_world,
 )
 
-REMOVE_MEMBERS = delete(participants).where(
-    matches(participants, "room_id"),
-    participants.c.state == text_literal(ParticipantState.DEFAULT),  # keep rows that hold a decision about the room
-    participants.c.entity_id.in_(items_parameter(participants.c.entity_id)),
+REMOVE_MEMBER = delete(participants).where(
+    matches(participants, "entity_id"),
+    participants.c.state == text_literal(ParticipantState.DEFAULT),  # keep rows that contain a decision about the room
+    participants.c.room_id.in_(ROOM_IDS_OF_WORLD),
 )
 
 
@@ -61,8 +62,9 @@ def apply_membership(
     people = sorted(membership.entities, key=attrgetter("id"))  # one order, so that transactions cannot deadlock
     existing = find_entities(connection, agent, {entity_id.id for entity_id in people})
     stored = put_entities(connection, agent, people)
-    if membership.is_leaving:
-        _remove_members(connection, agent, membership, people)
+    if membership.is_leaving and people:
+        in_world = {"agent": agent, "world_id_": membership.world.id}
+        connection.execute(REMOVE_MEMBER, [{**in_world, "entity_id_": person.id} for person in people])
     return MembershipChange(
         previous_world=previous_world,
         new_room_ids=new_rooms,
@@ -84,12 +86,6 @@ def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room,
     changed = [ROOM.values(room, agent) for room in listed if existing.get(room.id) != room]
     UPSERT_LISTED_ROOM.execute_all(connection, changed)
     return frozenset(room.id for room in listed) - existing.keys()
-
-
-def _remove_members(connection: Connection, agent: int, membership: MembershipUpdate, people: list[Entity]) -> None:
-    ids = [entity.id for entity in people]
-    for room_id in rooms_of_world(connection, agent, membership.world.id):
-        count_changed(connection, REMOVE_MEMBERS, ids, agent=agent, room_id_=room_id)
 
 
 TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries.alias("placed")

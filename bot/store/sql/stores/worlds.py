@@ -17,7 +17,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    delete,
     func,
     literal,
     literal_column,
@@ -38,7 +37,6 @@ from bot.store.sql.core.mapping import (
     InsertStatement,
     RowMapping,
     contains_text,
-    count_changed,
     dumps,
     insert_if_new,
     items_parameter,
@@ -92,11 +90,6 @@ TOUCH_PARTICIPANT = InsertStatement(
     ("agent_id", "room_id", "entity_id", "state"),
     _touch_participant,
     active=NEXT_ACTIVE_PEOPLE.scalar_subquery(),
-)
-LEAVE_ROOMS = delete(participants).where(
-    matches(participants, "entity_id"),
-    participants.c.state == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
-    participants.c.room_id.in_(items_parameter(participants.c.room_id)),
 )
 find_entities = ENTITY.find_by_id
 FIND_PARTICIPANTS = (
@@ -203,12 +196,6 @@ class SqlEntities(SqlStorePart):
         found = await self._database.read(lambda db: find_entities(db, self._agent, ids))
         hidden = self._agent_row.not_read & found.keys()
         return found | {entity_id: hide_entity(found[entity_id]) for entity_id in hidden}
-
-    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
-        if room_ids:
-            await self._database.write(
-                lambda db: count_changed(db, LEAVE_ROOMS, room_ids, agent=self._agent, entity_id_=entity_id)
-            )
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         people = await self._database.read(partial(find_participants, self._agent, room_id, limit))
@@ -325,6 +312,7 @@ UPSERT_PARTICIPANT_STATE = upsert(
 find_worlds, find_rooms = WORLD.find_by_id, ROOM.find_by_id
 ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
 ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
+ROOM_IDS_OF_WORLD = select(rooms.c.id).where(matches(rooms, "world_id"))
 ROOMS_OF_ENTITY = (
     select(*ROOM, rooms.c.active)
     .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
@@ -431,7 +419,7 @@ def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
 
 def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
     """Return the ids of a world's rooms."""
-    return list(connection.execute(ROOMS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
+    return list(connection.execute(ROOM_IDS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
 
 
 def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
