@@ -836,6 +836,10 @@ class DiscordAdapter(Adapter):
             parent_id=room.id,
         )
 
+    def thread_message_id(self, room: Room) -> str:
+        """Return the id of a thread: a thread of a message has the id of that."""
+        return room.external_id
+
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""
         discord_account = self.accounts.get(account)

@@ -306,6 +306,10 @@ class MatrixAdapter(AccountAdapter[MatrixAccount]):
         """Send an uncertain part again under the same transaction id, which shows it once."""
         return await self.account_for(delivery).reconcile(delivery)
 
+    def thread_message_id(self, room: Room) -> str:
+        """Return the id of the event with which a thread begins."""
+        return RoomTarget.parse(room.external_id).thread_id
+
     def find_reactions(self, room: Room) -> ReactionSet:
         """Return all emoji."""
         return ReactionSet()

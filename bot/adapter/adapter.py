@@ -560,6 +560,13 @@ class Adapter(ABC):
         """Return the room of the thread that a delivery has opened in a room; pure."""
         raise NotImplementedError(f"{self.platform} has no threads")
 
+    def thread_message_id(self, room: Room) -> str:
+        """Return the platform's id of the message at which a thread was opened, in its parent room; pure.
+
+        Empty where the platform's id of the thread does not say so.
+        """
+        return ""
+
     def shows_greeting(self, room: Room) -> bool:
         """Return whether a conversation in a room begins with the character's first greeting; pure.
 

@@ -70,6 +70,9 @@ class EditStore(Protocol):
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
         """Store a reaction to a message; return None if it is stored already."""
 
+    async def find_message(self, room_id: UUID, message_id: str) -> UUID | None:
+        """Return the memory id of the message with an id of the platform, also of one that the agent has sent."""
+
     async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
         """Store an update of a world; entities and rooms do not become active by it.
 

@@ -114,9 +114,11 @@ class People:
         payload = {"guild_id": guild, "user": self.state.users[user]}
         await self.gateway.dispatch_event("GUILD_MEMBER_REMOVE", payload)
 
-    async def open_channel(self, guild: str, name: str, kind: int = 0, parent: str | None = None) -> str:
-        """Create a channel, or a thread in one; return its id."""
-        channel = self.state.add_channel(guild, name, kind, parent)
+    async def open_channel(
+        self, guild: str, name: str, kind: int = 0, parent: str | None = None, *, message_id: str = ""
+    ) -> str:
+        """Create a channel, or a thread in one, perhaps of a message; return its id."""
+        channel = self.state.add_channel(guild, name, kind, parent, message_id=message_id)
         event = "THREAD_CREATE" if kind in THREADS else "CHANNEL_CREATE"
         await self.gateway.dispatch_event(event, {**self.state.channels[channel], "newly_created": True})
         return channel

@@ -119,6 +119,8 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     is_whole = 0 < len(messages) == len(conversation.messages) < limit
     if is_regeneration:
         messages = _messages_until(answered.id, messages)
+    if is_whole and messages and (opening := await _find_thread_opening(turn, messages[0])) is not None:
+        messages = [opening, *messages]
     reactions = _group_reactions(conversation.reactions)
     names = {agent_id: character.name} | {item.author.id: item.author.name for item in turn.inputs}
     authors = {message.entity_id for message in messages}
@@ -165,6 +167,19 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         | _find_quoted_authors([*messages, answered])
         | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )
+
+
+async def _find_thread_opening(turn: Turn, first: Memory) -> Memory | None:
+    """Return the message in the channel at which the thread was opened, of which `first` is the first message."""
+    parent_id, store = turn.room.parent_id, turn.agent.store
+    if parent_id is None:
+        return None
+    opening_id = first.content.in_reply_to if first.entity_id == turn.agent.id else None
+    adapter = turn.agent.outbox.adapters.get(turn.room.platform)
+    if opening_id is None and adapter is not None and (message_id := adapter.thread_message_id(turn.room)):
+        opening_id = await store.edits.find_message(parent_id, message_id)
+    opening = (await store.memories.memories([opening_id])).get(opening_id) if opening_id is not None else None
+    return opening if opening is not None and opening.room_id == parent_id else None
 
 
 async def _describe_given_back(turn: Turn, messages: Sequence[Memory]) -> tuple[str, set[UUID]] | None:

@@ -24,13 +24,19 @@ async def ask(server: EmulatedServer, channel: str, person: str = "") -> str:
     return await server.emulator.people.say(channel, person or server.kim, text)
 
 
+def conversations(model: ScriptedModel) -> list[str]:
+    """Return the conversation in each prompt for a reply."""
+    return [request.prompt.partition("# Conversation")[2] for request in model.requests_for(Purpose.REPLY)]
+
+
 @pytest.mark.parametrize(("kind", "expected"), [(0, THREAD), (NEWS, NEWS_THREAD)], ids=["text", "news"])
 async def test_the_answer_continues_in_a_thread_of_the_message(
     server: EmulatedServer, kind: int, expected: int
 ) -> None:
     emulator = server.emulator
     channel = emulator.state.add_channel(server.guild, "workshop", kind)
-    async with server.run_bot(ScriptedModel(answer)) as (harness, _):
+    model = ScriptedModel(answer)
+    async with server.run_bot(model) as (harness, _):
         message_id = await ask(server, channel)
         await emulator.recorder.wait_until(lambda: emulator.recorder.texts() == ["Here we go."], 10)
         thread = emulator.state.channels[message_id]
@@ -45,6 +51,33 @@ async def test_the_answer_continues_in_a_thread_of_the_message(
     assert emulator.recorder.messages[1].room == message_id
     assert [room.parent_id for room in rooms if room is not None] == [None, first.room_id]
     assert [first.outcome, second.outcome] == [Outcome.ANSWERED] * 2
+    assert conversations(model)[1].index("take this to a thread") < conversations(model)[1].index("Here we go.")
+
+
+async def test_the_prompt_in_a_thread_begins_with_the_message_at_which_it_was_opened(server: EmulatedServer) -> None:
+    people, recorder, model = server.emulator.people, server.emulator.recorder, ScriptedModel(model_answer("Aye."))
+
+    async def ask_in_thread(message_id: str, count: int) -> None:
+        thread = await people.open_channel(server.guild, "by Robin", THREAD, server.lobby, message_id=message_id)
+        await people.say(thread, server.robin, f"{server.call} and in here?")
+        await recorder.wait_until(lambda: len(recorder.texts()) == count, 10)
+
+    async with server.run_bot(model) as (harness, _):
+        await people.say(server.lobby, server.kim, "Good morning.")
+        question = await people.say(server.lobby, server.kim, f"{server.call} how old is the engine?")
+        await recorder.wait_until(lambda: len(recorder.texts()) == 1, 10)
+        await ask_in_thread(question, 2)
+        await ask_in_thread(recorder.messages[0].id, 3)
+        thread = await people.open_channel(server.guild, "of no message", THREAD, server.lobby)
+        await people.say(thread, server.robin, f"{server.call} and in this one?")
+        await recorder.wait_until(lambda: len(recorder.texts()) == 4, 10)
+        await receipts(harness)
+    at_question, at_answer, at_none = conversations(model)[-3:]
+    assert at_question.index("how old is the engine?") < at_question.index("and in here?")
+    assert at_answer.index("Aye.") < at_answer.index("and in here?")
+    assert "how old" not in at_answer
+    assert "Good morning." not in at_question + at_answer + at_none
+    assert "how old" not in at_none
 
 
 async def test_a_message_that_has_a_thread_already_is_answered_in_it(server: EmulatedServer) -> None:

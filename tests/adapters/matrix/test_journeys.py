@@ -11,6 +11,7 @@ import pytest
 from adapters.matrix.receiving import ENCRYPTED_TEXT
 from bot import Attachment, ChannelType, Content, MediaKind, MemoryKind, Outcome, Role, derived_id
 from bot.events import EntityJoined, EntityLeft, WorldLeft
+from bot.models import Purpose
 from bot.platform import DeliveryHeld
 from bot.store import InMemoryStore
 from tests.adapters.matrix.conftest import MatrixHarness, run_ada, wait_until
@@ -102,6 +103,7 @@ async def test_a_message_in_a_thread_is_answered_in_the_thread(harness: MatrixHa
     }
     rooms = {room.external_id: room for room in await harness.store.worlds.rooms()}
     assert rooms[f"{room_id}/{root}"].type is ChannelType.THREAD
+    assert "The ferry is late." in harness.model.requests_for(Purpose.REPLY)[-1].prompt
 
 
 async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_said(harness: MatrixHarness) -> None:

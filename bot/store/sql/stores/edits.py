@@ -156,17 +156,19 @@ def _cancel_open_work(
 
 
 def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> Memory | None:
-    room_id = reaction.room.id
-    memory_ids = {
-        receipt.memory_id for receipt in _receipts_of_messages(connection, agent, room_id, [reaction.message_id])
-    }
-    memory_ids |= messages_by_external_id(_latest_deliveries(connection, agent, room_id), [reaction.message_id])
-    memory = reaction.to_memory(next(iter(_find_memories(connection, agent, memory_ids)), None))
+    memory = reaction.to_memory(_find_message(agent, reaction.room.id, reaction.message_id, connection))
     if _find_memories(connection, agent, [memory.id]):
         return None
     put_environment(connection, agent, [(reaction.world, reaction.room, reaction.author)])
     put_memories(connection, agent, [memory])
     return memory
+
+
+def _find_message(agent: int, room_id: UUID, message_id: str, connection: Connection) -> UUID | None:
+    receipts = _receipts_of_messages(connection, agent, room_id, [message_id])
+    memory_ids = {receipt.memory_id for receipt in receipts}
+    memory_ids |= messages_by_external_id(_latest_deliveries(connection, agent, room_id), [message_id])
+    return next(iter(_find_memories(connection, agent, memory_ids)), None)
 
 
 def _receipts_of_messages(
@@ -213,6 +215,9 @@ class SqlEdits(SqlStorePart):
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
         return await self._database.write(partial(_store_reaction, self._agent, reaction))
+
+    async def find_message(self, room_id: UUID, message_id: str) -> UUID | None:
+        return await self._database.read(partial(_find_message, self._agent, room_id, message_id))
 
     async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
         return await self._database.write(partial(apply_membership, self._agent, update, now))
