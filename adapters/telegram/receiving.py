@@ -672,6 +672,8 @@ class UpdateReceiver:
             if raw.get(name) is not None
         }
         update = Update(raw["update_id"], **parts)
+        if update.my_chat_member or update.chat_member:
+            self._administrators.invalidate(chat_id_of(update) or 0)
         self._parse_items(update, False, self._first)
         return update
 
@@ -679,8 +681,6 @@ class UpdateReceiver:
         self, update: Update, may_be_old: bool, listener: Listener, addressing: Addressing | None = None
     ) -> tuple[UpdateItem, ...]:
         chat_id = chat_id_of(update)
-        if update.my_chat_member or update.chat_member:
-            self._administrators.invalidate(chat_id or 0)
         roles = self._administrators.find(chat_id) if chat_id is not None else None
         context = replace(listener.context, roles=listener.context.roles if roles is None else roles)
         context = replace(context, addressing=addressing)

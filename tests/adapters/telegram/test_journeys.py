@@ -496,6 +496,26 @@ async def test_a_user_who_joins_is_reported_once(open_harness: OpenHarness) -> N
     assert len(came) == 1
 
 
+async def test_after_a_promotion_administrators_are_asked_for_once_and_may_give_commands_at_once(
+    harness: TelegramHarness,
+) -> None:
+    alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+    group = harness.people.add_group("The group", bob, owner=alice)
+    harness.people.say(group, alice, "@ada_bot hello")
+    await harness.wait_texts(1, group)
+    harness.people.change_member(group, bob, "administrator", actor=alice)  # one batch of updates with the commands
+    harness.people.say(group, alice, "/mute")
+    harness.people.say(group, bob, "/unmute")
+    muted, unmuted = (await harness.wait_texts(3, group))[1:]
+    assert "/unmute to end this" in muted
+    assert "here again" in unmuted
+    await harness.wait_confirmed()
+    harness.people.say(group, alice, "@ada_bot hello again")
+    await harness.wait_texts(4, group)
+    asked = harness.telegram.recorder.calls_of("getChatAdministrators")
+    assert len(asked) == 2, "once for the group and once for the change"
+
+
 @pytest.mark.failure("B-11")
 async def test_a_removed_bot_stops_sending_and_resumes_when_readmitted(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
