@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from yarl import URL
 
 from bot.concurrency.tasks import MemorySemaphore
@@ -60,7 +61,6 @@ STATUS = re.compile(r"([45]\d\d)(?:\.0)?")
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
 ORIGIN = ("scheme", "host", "port")
-CONNECT_ERROR = "ConnectError"  # of the HTTP library that the SDK uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,14 @@ async def read_values(chunks: AsyncIterator[bytes], memory: ResponseMemory) -> A
                 yield value
 
 
+def find_cause(error: BaseException) -> BaseException:
+    """Return the error of aiohttp behind one of an SDK, or that itself: what SDKs make of these errors tells less."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, aiohttp.ClientError):
+        cause = cause.__cause__
+    return cause or error
+
+
 async def _check_response(response: Any) -> None:
     """Raise ServerError for an error status, with the beginning of the body: the SDK reads all of it."""
     if response.status_code >= 300 and not response.has_redirect_location:
@@ -229,7 +237,7 @@ class Connection:
             base_url=url,
             max_retries=0,  # the router retries, and records each try
             timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=openai.DefaultAsyncHttpxClient(
+            http_client=openai.DefaultAioHttpClient(
                 proxy=str(proxy) if proxy else None,
                 trust_env=False,  # the proxy and the certificates are those of the bot's other connections
                 verify=ssl.create_default_context(),
@@ -273,17 +281,20 @@ class Connection:
             yield
         except ServerError as error:
             raise self._map_server_error(error, model) from error
-        except openai.APITimeoutError as error:
-            raise ModelBusy(f"{self.endpoint.provider}: no connection to {self.host} in time") from error
         except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            message = f"{self.host}: {self.shorten(str(cause) or type(cause).__name__)}"
-            if type(cause).__name__ != CONNECT_ERROR:
-                raise ModelBusy(f"{self.endpoint.provider}: no answer from {message}") from error
-            advice = f"start the server, or correct {self.endpoint.url_name}"
-            raise ModelUnreachable(f"{self.endpoint.provider}: cannot connect to {message}; {advice}") from error
+            raise self._map_connection_error(find_cause(error)) from error
         except openai.OpenAIError as error:
             raise ModelError(f"{self.endpoint.provider}: {self.shorten(str(error))}") from error
+
+    def _map_connection_error(self, cause: BaseException) -> ModelError:
+        if isinstance(cause, aiohttp.ServerTimeoutError):
+            return ModelBusy(f"{self.endpoint.provider}: no connection to {self.host} in time")
+        reason = cause.__cause__ if isinstance(cause, aiohttp.ClientConnectorError) else None
+        message = f"{self.host}: {self.shorten(str(reason or cause) or type(cause).__name__)}"
+        if not isinstance(cause, aiohttp.ClientConnectorError):
+            return ModelBusy(f"{self.endpoint.provider}: no answer from {message}")
+        advice = f"start the server, or correct {self.endpoint.url_name}"
+        return ModelUnreachable(f"{self.endpoint.provider}: cannot connect to {message}; {advice}")
 
     def _map_server_error(self, error: ServerError, model: str) -> ModelError:
         status, message, key_name = error.status, self.shorten(error.message), self.endpoint.key_name
