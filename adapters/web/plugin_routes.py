@@ -32,6 +32,7 @@ from bot.platform import (
 )
 
 logger = logging.getLogger(__name__)
+CONTENT_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 UPLOAD_COPIES = 3  # in memory: the body, its parts, and what the plugin makes of them
 RouteCandidate = tuple[AgentHandle, BoundRoute]
 
@@ -169,11 +170,12 @@ class PluginRoutes:
             logger.warning("%s did not answer within %g seconds", name, self._limits.plugin_seconds)
             raise HttpProblem(504, "plugin_too_slow", f"the plugin {route.plugin!r} did not answer") from None
         except Exception as error:  # an error of a plugin fails only this request
-            logger.exception("%s failed: %s", name, error)
+            logger.warning("%s failed: %s", name, error, exc_info=error)
             raise _build_failure(route) from None
 
     def _build_response(self, route: BoundRoute, response: RouteResponse) -> web.Response:
         try:
+            _check_response(response)
             if response.json is None and response.body is not None:
                 charset = "utf-8" if response.content_type.startswith("text/") else None
                 return web.Response(
@@ -182,8 +184,9 @@ class PluginRoutes:
             text = response.text if response.json is None else json.dumps(response.json, ensure_ascii=False)
             content_type = response.content_type if response.json is None else "application/json"
             return web.Response(status=response.status, text=self._responder.redact(text), content_type=content_type)
-        except (AttributeError, TypeError, ValueError):
-            logger.exception("the plugin %s returned an invalid RouteResponse", route.plugin)
+        except (AttributeError, TypeError, ValueError) as error:
+            name = f"{route.method} /plugins/{route.plugin}{route.path}"
+            logger.warning("%s returned an invalid response: %s", name, error, exc_info=error)
             raise _build_failure(route) from None
 
 
@@ -206,6 +209,16 @@ async def _read_events(events: AsyncIterable[RouteEvent], queue: asyncio.Queue[R
 
 def _build_caller(grant: Grant) -> RouteCaller:
     return RouteCaller(grant.scope.value, grant.token_id, grant.name)
+
+
+def _check_response(response: object) -> None:
+    """Raise TypeError or ValueError for a response that cannot be sent."""
+    if not isinstance(response, RouteResponse):
+        raise TypeError(f"it is {type(response).__name__}, not RouteResponse")
+    if not isinstance(response.status, int) or not 200 <= response.status <= 599:
+        raise ValueError(f"its status is {response.status!r:.80}, not a number from 200 to 599")
+    if not CONTENT_TYPE.fullmatch(response.content_type):
+        raise ValueError(f"its content type is {response.content_type!r:.80}, not like text/plain")
 
 
 def _build_failure(route: BoundRoute) -> HttpProblem:

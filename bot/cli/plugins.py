@@ -328,7 +328,7 @@ def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[
         reason = found if isinstance(found, str) else ""
         missing = ""
         if plugin is not None and name not in enabled:
-            missing = plugin.missing_settings(config.settings)
+            missing = plugin.why_off(config.settings)
             reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
         entry = index.find(name)
         if entry is not None and entry.is_bundled:
@@ -375,7 +375,7 @@ def describe_bundled_plugins() -> str:
     for name in sorted(row.name for row in bundled_plugins()):
         plugin = find_plugin(name)
         assert plugin is not None
-        known = {"description": plugin.description, "api": plugin.api, "missing": plugin.missing_settings(Settings())}
+        known = {"description": plugin.description, "api": plugin.api, "missing": plugin.why_off(Settings())}
         head = json.dumps({**known, "components": component_names(plugin)}, ensure_ascii=False)
         variables = [json.dumps(asdict(item), ensure_ascii=False) for item in list_variables(plugin.settings)]
         lines = ",\n".join(variables)  # easy to merge
@@ -454,9 +454,9 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
     yield from _use_lines(plugin)
     yield from _setting_lines(plugin)
     yield f"  network: {NETWORK_NOTE}"
-    if plugin.privacy_statement is not None and not plugin.missing_settings(settings):
+    if plugin.privacy_statement is not None and not plugin.why_off(settings):
         yield f"  privacy: {plugin.privacy_statement(settings)}"
-    if missing := plugin.missing_settings(settings):
+    if missing := plugin.why_off(settings):
         yield f"  off until: {missing}"
 
 
@@ -501,7 +501,7 @@ def permissions_to_json(plugin: Plugin, settings: Settings) -> dict[str, Any]:
         "addresses": list(address_variables(plugin.settings)) if plugin.settings is not None else [],
         "world_settings": [{"name": item.name, "secret": item.secret} for item in plugin.world_settings],
         "network": NETWORK_NOTE,
-        "missing": plugin.missing_settings(settings),
+        "missing": plugin.why_off(settings),
     }
 
 

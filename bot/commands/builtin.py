@@ -11,6 +11,7 @@ from random import Random
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+from bot.commands.dispatcher import format_parameters
 from bot.domain.character import CommandSpec, WorldSettingState
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.environment import (
@@ -756,12 +757,5 @@ def describe_erasure(erasure: ErasureResult, receipt: str) -> str:
 
 def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:
     """List the commands."""
-    lines = [f"/{spec.name}{_format_parameters(spec)}  {translate(spec.description)}" for spec in commands]
+    lines = [f"/{spec.name}{format_parameters(spec)}  {translate(spec.description)}" for spec in commands]
     return "\n".join([user_text("commands.help.heading", name=name), *lines])
-
-
-def _format_parameters(spec: CommandSpec) -> str:
-    required = spec.parameters.get("required", ())
-    properties = spec.parameters.get("properties", ())
-    names = [translate(name) if name in required else f"[{translate(name)}]" for name in properties]
-    return "".join(f" {name}" for name in names)

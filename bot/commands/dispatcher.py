@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from bot.concurrency.clock import Clock
 from bot.concurrency.tasks import Failure, crash_point, run_isolated
+from bot.domain.character import CommandSpec
 from bot.domain.content import MAX_VALUE_LENGTH, Choice, Content
 from bot.domain.environment import ChoiceRequest, Entity, Role, Room, World, parse_choice_value
 from bot.domain.events import InteractionReceived, ReactionReceived
@@ -338,8 +339,15 @@ def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     causes = [(".".join(map(str, problem["loc"])), translate_message(problem["msg"])) for problem in problems[:5]]
     details = "; ".join(f"{name}: {cause[:1].lower()}{cause[1:]}" for name, cause in causes)
-    names = " ".join(f"<{translate(name)}>" for name in command.spec.parameters.get("properties", ()))
-    return f"/{command.spec.name} {names}\n{details}"
+    return f"/{command.spec.name}{format_parameters(command.spec)}\n{details}"
+
+
+def format_parameters(spec: CommandSpec) -> str:
+    """Return the parameters of a command, each behind a space, the optional ones in brackets."""
+    required = spec.parameters.get("required", ())
+    properties = spec.parameters.get("properties", ())
+    names = [translate(name) if name in required else f"[{translate(name)}]" for name in properties]
+    return "".join(f" {name}" for name in names)
 
 
 def format_unknown_command(name: str, suggestion: str | None = None) -> str:

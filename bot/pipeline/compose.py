@@ -10,7 +10,7 @@ from typing import Any
 from bot.concurrency.tasks import Failure, log_failure, run_isolated
 from bot.domain.character import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content, MediaKind
-from bot.domain.ledger import ProviderFailure, ProviderResult, State
+from bot.domain.ledger import ProviderFailure, ProviderResult, State, are_authors
 from bot.errors import ModelError, PromptTooLong, TemplateError
 from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
 # The types of nearly all results: these need no closer look.
-USUAL_TYPES = frozenset((str, dict, dict, authors) for authors in (type(None), frozenset, tuple))
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 MAX_TRIES = (
     4  # for a prompt whose length a server refuses; it is halved where the server does not say how long it may be
@@ -241,6 +240,8 @@ def _store_result(state: State, name: str, result: object) -> None:
         state.results[name] = ProviderResult()
     if problem:
         state.failures.append(ProviderFailure(name, problem))
+        if not isinstance(result, Failure):  # which is logged already
+            logger.warning("provider %s failed: %s", name, problem)
 
 
 def _find_problem(result: object) -> str:
@@ -248,14 +249,12 @@ def _find_problem(result: object) -> str:
         return result.cause
     if not isinstance(result, ProviderResult):
         return f"it gave {type(result).__name__}"
-    if (type(result.text), type(result.values), type(result.data), type(result.authors)) in USUAL_TYPES:
-        return ""
+    if not (result.authors is None or are_authors(result.authors)):
+        return "its authors are no collection of the ids of people"
     if not isinstance(result.text, str):
         return f"its text is {type(result.text).__name__}"
     if not (isinstance(result.values, Mapping) and isinstance(result.data, Mapping)):
         return "its values or data are no mapping"
-    if not (result.authors is None or isinstance(result.authors, Collection)):
-        return "its authors are no collection of ids"
     return ""
 
 

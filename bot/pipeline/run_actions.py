@@ -50,6 +50,7 @@ from bot.domain.ledger import (
     Rule,
     Step,
     StepState,
+    are_authors,
 )
 from bot.domain.memory import AUTHORS_KEY, PROGRESS_KEY, Memory, MemoryKind
 from bot.domain.proposal import ProposalState, proposal_id
@@ -844,16 +845,20 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if returned is False:
         return ActionResult(False, error="it did not succeed", action=name)
     if not isinstance(returned, ActionResult):
-        return ActionResult(False, error=f"it gave {type(returned).__name__}, not ActionResult", action=name)
+        error = f"it gave {type(returned).__name__}, not ActionResult"
+        logger.warning("action %s failed: %s", name, error)
+        return ActionResult(False, error=error, action=name)
     texts = {key: getattr(returned, key) for key in ("text", "error")}
     mappings = {key: getattr(returned, key) for key in ("values", "data")}
     invalid_keys = [key for key, value in texts.items() if not isinstance(value, str) or len(value) > MAX_RESULT_LENGTH]
     invalid_keys += [key for key, value in mappings.items() if not isinstance(value, Mapping)]
+    authors = returned.authors if are_authors(returned.authors) else None
+    invalid_keys += ["authors"] if authors is not returned.authors else []
     if invalid_keys:
         turn.notes.append(f"{name} gave a result that had to be repaired: {', '.join(invalid_keys)}")
+        logger.warning("action %s gave a result that had to be repaired: %s", name, ", ".join(invalid_keys))
     repaired: dict[str, Any] = {key: texts[key][:MAX_RESULT_LENGTH] for key in texts if isinstance(texts[key], str)}
     repaired |= {key: mappings[key] for key in mappings if isinstance(mappings[key], Mapping)}
-    authors = returned.authors if isinstance(returned.authors, Collection) else None
     return ActionResult(bool(returned.success), **repaired, action=name, authors=authors)
 
 

@@ -15,6 +15,7 @@ import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from inspect import ismethod
 from pathlib import Path
@@ -135,6 +136,18 @@ def action(
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]) -> Action[P]:
         check_name(name, "action")
         check_async(handler, name, "action")
+        check_types(
+            f"action {name}",
+            description=(description, str),
+            similes=(similes, Sequence),
+            when=(when, CONDITION),
+            role=(role, Role),
+            effect=(effect, Effect),
+            examples=(examples, Sequence),
+            authority=(authority, Authority | None),
+            preview=(preview, CONDITION),
+            deadline=(deadline, NUMBER | None),
+        )
         if deadline is not None and not 0 < deadline <= MAX_DEADLINE:
             raise PluginError(f"action {name}: its deadline is {deadline:g} s; give it at most {MAX_DEADLINE:g} s")
         try:
@@ -166,6 +179,28 @@ class _SchemaWithoutTitles(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
+
+
+NUMBER: Any = int | float
+CONDITION: Any = Callable | None
+TYPE_NAMES: Mapping[Any, str] = {
+    type: "a class",
+    type(None): "None",
+    Callable: "a function",
+    Sequence: "a list",
+    Mapping: "a dictionary",
+}
+
+
+def check_types(label: str, **given: tuple[object, Any]) -> None:
+    """Raise PluginError for the first value that is not of the type beside it; a text is no list."""
+    for name, (value, kind) in given.items():
+        if isinstance(value, kind) and not (kind is Sequence and isinstance(value, str)):
+            continue
+        kinds = get_args(kind) or (kind,)
+        members = [f", such as {item.__name__}.{[*item][-1].name}" for item in kinds if issubclass(item, Enum)]
+        expected = " or ".join(TYPE_NAMES.get(item, item.__name__) for item in kinds) + "".join(members)
+        raise PluginError(f"{label}: {name} is {value!r:.80}: it must be {expected}")
 
 
 def check_async(handler: Callable[..., Any], name: str, kind: str) -> None:
@@ -249,6 +284,14 @@ def provider(
 
     def decorate(handler: ProviderHandler) -> Provider:
         check_name(name, "provider")
+        check_types(
+            f"provider {name}",
+            description=(description, str),
+            position=(position, NUMBER),
+            kind=(kind, ProviderKind),
+            shorten=(shorten, Shortening | None),
+            timeout=(timeout, NUMBER),
+        )
         if not 0 < timeout <= MAX_PROVIDER_TIMEOUT:
             raise PluginError(
                 f"provider {name}: its timeout is {timeout:g} s; give it at most {MAX_PROVIDER_TIMEOUT:g} s"
@@ -303,6 +346,9 @@ def evaluator(
     def decorate(handler: EvaluatorHandler) -> Evaluator:
         check_name(name, "evaluator")
         check_async(handler, name, "evaluator")
+        check_types(
+            f"evaluator {name}", description=(description, str), similes=(similes, Sequence), when=(when, CONDITION)
+        )
         return Evaluator(EvaluatorSpec(name, description, tuple(similes), always_run), handler, when)
 
     return decorate
@@ -352,6 +398,7 @@ def filter(
         if direction not in get_args(Direction) or on_failure not in get_args(OnFailure):
             problem = f"{direction!r} and on_failure={on_failure!r}"
             raise PluginError(f'filter {own_name}: {problem}: use "in" or "out", and "open" or "closed"')
+        check_types(f"filter {own_name}", timeout=(timeout, NUMBER), when=(when, CONDITION))
         if not 0 < timeout <= MAX_FILTER_TIMEOUT:
             raise PluginError(
                 f"filter {own_name}: its timeout is {timeout:g} s; give it at most {MAX_FILTER_TIMEOUT:g} s"
@@ -383,8 +430,12 @@ class Listener(Generic[E]):
 def on(kind: type[E]) -> Callable[[ListenerHandler[E]], Listener[E]]:
     """Return a decorator that makes a listener of a function that takes the agent and an event of this class.
 
-    An async function runs in the background. A plain one is called immediately and must return quickly.
+    An async function runs in the background. A plain one is called immediately and must return quickly. Raises
+    PluginError for anything but a class of events.
     """
+
+    if not (isinstance(kind, type) and issubclass(kind, Event)):
+        raise PluginError(f"a listener of {kind!r:.80}: write the class of an event, such as MessageReceived")
 
     def decorate(handler: ListenerHandler[E]) -> Listener[E]:
         return Listener(kind, handler, is_immediate=not inspect.iscoroutinefunction(handler))
@@ -442,6 +493,7 @@ def model(
     supports_tools = can_call_tools if callable(can_call_tools) else lambda settings: bool(can_call_tools)
 
     def decorate(handler: ModelFunction) -> Model:
+        check_types("a model handler", kind=(kind, ModelType), priority=(priority, NUMBER), when=(when, Callable))
         check_async(handler, str(kind.value), "model")
         return Model(kind, handler, priority, supports_tools, when, has_tools_now, can_write_json, describe_model)
 
@@ -521,6 +573,7 @@ class Service:
         await self.stop()
 
 
+MAX_WORKER_DEADLINE = 86_400.0
 WorkerHandler = Callable[[Agent, Task], Awaitable[None]]
 TaskCondition = Callable[[Agent, Task], Awaitable[bool]]
 
@@ -551,14 +604,18 @@ def worker(
     """Return a decorator that makes a worker of an async function that takes the agent and the task.
 
     A task may run again after a crash: `task.attempts` counts, and `task.run_key` is the same in all attempts
-    of a run. `deadline` is in seconds: a run is stopped shortly before, and after a crash it is repeated then at
-    the latest. If `validate` returns false, a repeating task waits for its next time,
-    and another is checked again after a minute. Raises PluginError for a name that is not UPPER_SNAKE.
+    of a run. `deadline` is in seconds: at most a day: a run is stopped shortly before, and after a crash it is
+    repeated then at the latest. If `validate` returns false, a repeating task waits for its next time,
+    and another is checked again after a minute. Raises PluginError for a name that is not UPPER_SNAKE, and for
+    another deadline.
     """
 
     def decorate(handler: WorkerHandler) -> Worker:
         check_name(name, "worker")
         check_async(handler, name, "worker")
+        check_types(f"worker {name}", deadline=(deadline, NUMBER), validate=(validate, Callable))
+        if not 0 < deadline <= MAX_WORKER_DEADLINE:
+            raise PluginError(f"worker {name}: its deadline is {deadline:g} s; give it at most a day")
         return Worker(name, handler, deadline, validate)
 
     return decorate
@@ -612,10 +669,13 @@ class Command(Generic[P]):
         return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
 
     async def run(self, context: CommandContext, arguments: Mapping[str, Any]) -> CommandResponse:
-        """Call the function and return its response."""
+        """Call the function and return its response. Raises TypeError if that is neither a text nor a response."""
         handler: Callable[..., Awaitable[CommandResult]] = self.handler
         answer = await handler(context, **arguments)
-        return answer if isinstance(answer, CommandResponse) else CommandResponse(answer or "", self.is_ephemeral)
+        response = answer if isinstance(answer, CommandResponse) else CommandResponse(answer or "", self.is_ephemeral)
+        if not isinstance(response.text, str):
+            raise TypeError(f"it returned {type(answer).__name__}, not a text or a CommandResponse")
+        return response
 
 
 def command(
@@ -633,6 +693,7 @@ def command(
         if not COMMAND_NAME_PATTERN.fullmatch(name):
             raise PluginError(f"command {name!r}: a command's name is lower-case, as in roll-dice")
         check_async(handler, name, "command")
+        check_types(f"command {name}", description=(description, str), role=(role, Role))
         try:
             function = handler.__func__ if ismethod(handler) else handler
             arguments, schema = _read_signature(function, name, is_method=ismethod(handler))

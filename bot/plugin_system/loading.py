@@ -557,7 +557,7 @@ def _resolve(name: str, folder: Path, approve: Approve | None, *, is_foreign_for
 
 
 def _missing_settings_note(plugin: Plugin, settings: Settings) -> str:
-    missing = plugin.missing_settings(settings)
+    missing = plugin.why_off(settings)
     return f"plugin {plugin.name} is off: {missing}" if missing else ""
 
 
@@ -592,7 +592,8 @@ def _single_plugin(module: ModuleType, name: str) -> Plugin:
         return exported
     plugins = [value for value in vars(module).values() if isinstance(value, Plugin)]
     if len(plugins) != 1:
-        raise PluginError(f"plugin {name!r}: {module.__name__} must hold one Plugin, best named `plugin`")
+        found = f"{len(plugins)} values are" if plugins else "none is"
+        raise PluginError(f"plugin {name!r}: its module must have one Plugin, best named `plugin`: {found} a Plugin")
     return plugins[0]
 
 

@@ -16,10 +16,12 @@ from bot.care.settings import CareSettings
 from bot.costs.budget import BudgetSettings
 from bot.domain.character import WorldSettingSpec
 from bot.domain.environment import World
-from bot.errors import ComponentDataError, PluginError
+from bot.errors import ComponentDataError, PluginError, SettingError
 from bot.models.handler import ModelSettings
 from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import (
+    CONDITION,
+    NUMBER,
     Action,
     Command,
     Evaluator,
@@ -31,6 +33,7 @@ from bot.plugin_system.components import (
     Service,
     Worker,
     check_name,
+    check_types,
 )
 from bot.prompts.templates import DEFAULTS, find_problems
 from bot.settings import CoreSettings, FilterSettings, NetworkSettings, Settings, SettingsModel, character_settings
@@ -236,6 +239,20 @@ class Plugin:
     notice: str = ""
 
     def __post_init__(self) -> None:
+        texts = ("name", "description", "api", "notice")
+        lists = ("services", "requires", "component_types", "replaces", "tests", "test_requires", "template_variables")
+        check_types(
+            f"plugin {self.name!r:.80}",
+            **{name: (getattr(self, name), str) for name in texts},
+            **{name: (getattr(self, name), Sequence) for name in lists},
+            **{name: (getattr(self, name), Mapping) for name in ("templates", "memory_kinds")},
+            **{name: (getattr(self, name), CONDITION) for name in ("init", "privacy_statement")},
+            priority=(self.priority, NUMBER),
+            missing_settings=(self.missing_settings, Callable),
+            settings=(self.settings, type | None),
+        )
+        for service in self.services:
+            check_types(f"plugin {self.name!r}: an item of its services", it=(service, type))
         check_api(self.name, self.api)
         _check_settings(self)
         for part, kind in COMPONENT_KINDS.items():
@@ -247,6 +264,23 @@ class Plugin:
                     label = getattr(item, "__name__", repr(item))[:80]
                     hint = f"decorate the function with @{part[:-1] if part != 'listeners' else 'on'}(...)"
                     raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
+
+    def why_off(self, settings: Settings) -> str:
+        """Return why the plugin cannot work with these settings; empty if it can.
+
+        Raises SettingError for a setting of a bundled plugin that is not valid.
+        """
+        try:
+            missing = self.missing_settings(settings)
+        except SettingError as error:
+            if self.is_trusted:
+                raise
+            return str(error)
+        except Exception as error:  # a plugin's function may raise anything
+            return f"its missing_settings failed: {type(error).__name__}: {error}"
+        if not missing:
+            return ""
+        return missing if isinstance(missing, str) else f"its missing_settings returned {missing!r:.80}, not a text"
 
 
 CORE_MODELS = (

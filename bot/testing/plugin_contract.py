@@ -56,7 +56,7 @@ async def check_plugin_contract(plugin: Plugin, settings: Mapping[str, str] | No
         ContractResult("the model is told what it needs to know", tuple(_schema_problems(plugin))),
         ContractResult("actions declare the authority that they need", tuple(_authority_problems(plugin))),
     ]
-    missing = plugin.missing_settings(Settings([Layer("the contract", values)]))
+    missing = plugin.why_off(Settings([Layer("the contract", values)]))
     runs = {
         "it starts, answers and stops, and starts again": _check_runs,
         "providers return in time and can be cancelled": _check_providers,

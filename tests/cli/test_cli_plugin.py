@@ -182,7 +182,7 @@ def test_an_invalid_plugin_name_is_refused(name: str, workdir: Path) -> None:
     [
         ("plugin = Plugin('odd', requires=['nowhere'])", "requires 'nowhere', which is not loaded"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
-        ("x = 1", "must hold one Plugin"),
+        ("x = 1", "its module must have one Plugin"),
         ("import nowhere_at_all\nplugin = Plugin('odd')", "nowhere_at_all"),
         (
             "@provider('TIME', 'Another clock.')\nasync def time(turn):\n    return ProviderResult()\n"

@@ -16,7 +16,7 @@ from bot.domain.inbound import CommandResponse, ErasureResult
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import InboxClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin_system.components import CommandContext, command, model
+from bot.plugin_system.components import Command, CommandContext, command, model
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import TRACE_KEY
 from bot.store import InMemoryStore
@@ -477,14 +477,30 @@ async def test_arguments_come_by_name_or_in_their_order(given: dict[str, object]
 async def test_an_argument_that_does_not_fit_is_reported_with_what_would(text: str) -> None:
     async with running_agent(Plugin("dice", commands=[roll])) as harness:
         answer = (await give(harness, "roll", text=text)).text
-    assert answer.startswith(("/roll <sides> <manner> <request>\n", "Alice rolls 99999999999999999999999"))
+    assert answer.startswith(("/roll [sides] [manner] [request]\n", "Alice rolls 99999999999999999999999"))
 
 
-async def test_a_plugins_fault_stays_with_it_and_its_details_in_the_log() -> None:
-    async with running_agent(Plugin("dice", commands=[raise_hell])) as harness:
-        answer = (await give(harness, "raise-hell")).text
+@command("count", "Count.")
+async def count(asking: CommandContext) -> Any:
+    """Return a number, which is no response."""
+    return 42
+
+
+@command("count-more", "Count more.")
+async def count_more(asking: CommandContext) -> Any:
+    """Return a response with a number as text."""
+    return CommandResponse(42)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("faulty", [raise_hell, count, count_more], ids=lambda item: item.spec.name)
+async def test_a_plugins_fault_stays_with_it_and_its_details_in_the_log(
+    faulty: Command[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_agent(Plugin("dice", commands=[faulty])) as harness:
+        answer = (await give(harness, faulty.spec.name)).text
     assert "did not work" in answer
     assert "details" not in answer
+    assert f"command {faulty.spec.name} failed: " in caplog.text
 
 
 async def test_the_same_event_is_answered_once_also_where_it_comes_twice_at_once() -> None:

@@ -144,15 +144,20 @@ async def test_a_provider_that_cancels_its_own_task_is_not_reported_as_a_timeout
         ProviderResult("text", values=None),  # type: ignore[arg-type]
         ProviderResult("text", values=["a"]),  # type: ignore[arg-type]
         ProviderResult("text", data=None),  # type: ignore[arg-type]
+        ProviderResult("text", authors=["Kim"]),  # type: ignore[list-item]
+        ProviderResult("text", authors="Kim"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_wrong_return_value_of_a_provider_is_ignored_and_noted(turn: Turn, given: Any) -> None:
+async def test_a_wrong_return_value_of_a_provider_is_ignored_noted_and_logged(
+    turn: Turn, caplog: pytest.LogCaptureFixture, given: Any
+) -> None:
     found = composer(saying("A"), giving(given))
     for _ in range(2):
         state = await found.compose(turn)
         assert state.text == "a"
     assert [failure.name for failure in state.failures] == ["ODD"]
     assert state.results["ODD"] == ProviderResult()
+    assert "provider ODD failed: it" in caplog.text
 
 
 async def test_an_oversized_provider_text_is_cut_and_noted(turn: Turn) -> None:

@@ -194,6 +194,7 @@ CYCLE["self"] = CYCLE
         ("text", ActionResult(False, error="it gave str, not ActionResult", action="ACT"), True),
         (ActionResult(text=None), ActionResult(action="ACT"), True),  # type: ignore[arg-type]
         (ActionResult(text="x", values=None), ActionResult(text="x", action="ACT"), True),  # type: ignore[arg-type]
+        (ActionResult(text="x", authors=["Kim"]), ActionResult(text="x", action="ACT"), True),  # type: ignore[list-item]
         (ActionResult(data=["a"]), ActionResult(action="ACT"), True),  # type: ignore[arg-type]
         (ActionResult(error=3, success=False), ActionResult(False, action="ACT"), True),  # type: ignore[arg-type]
         (

@@ -1,5 +1,6 @@
 """What a plugin declares: its API version, its component types, what it replaces, its priority."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,25 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 from bot import (
+    ActionResult,
+    Agent,
+    CommandContext,
     Component,
     Plugin,
     PluginError,
     ProviderKind,
     ProviderResult,
+    Settings,
     SettingsModel,
+    Task,
     Turn,
+    command,
     derived_id,
+    model,
     new_id,
+    on,
     provider,
+    worker,
 )
 from bot.plugin_system import ComponentType
 from bot.plugin_system.components import Provider, action
@@ -190,3 +200,70 @@ def test_a_plugin_may_not_declare_a_variable_of_the_program(name: str) -> None:
     expected = f"plugin 'weather': its settings declare {name.upper()}, which the program itself reads"
     with pytest.raises(PluginError, match=expected):
         Plugin("weather", "Tells the weather.", settings=taken)
+
+
+async def answering(turn: Turn) -> ActionResult:
+    return ActionResult()
+
+
+async def knowing(turn: Turn) -> ProviderResult:
+    return ProviderResult("known")
+
+
+async def working(agent: Agent, task: Task) -> None: ...
+
+
+async def asking(context: CommandContext) -> str:
+    return "asked"
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: action("A_B", "x", role="ADMIN")(answering), "action A_B: role is 'ADMIN': it must be Role, such as"),
+        (lambda: action("A_B", "x", authority="harmless")(answering), "authority is 'harmless': it must be Authority"),
+        (lambda: action("A_B", "x", deadline="60")(answering), "deadline is '60': it must be int or float or None"),
+        (lambda: action("A_B", "x", similes="SAY")(answering), "similes is 'SAY': it must be a list"),
+        (lambda: action("A_B", "x", when=True)(answering), "when is True: it must be a function or None"),
+        (lambda: provider("A_B", "x", position="5")(knowing), "provider A_B: position is '5'"),
+        (lambda: provider("A_B", "x", timeout="5")(knowing), "provider A_B: timeout is '5'"),
+        (lambda: worker("A_B", deadline="9")(working), "worker A_B: deadline is '9'"),
+        (lambda: worker("A_B", deadline=0)(working), "worker A_B: its deadline is 0 s"),
+        (lambda: worker("A_B", deadline=float("inf"))(working), "worker A_B: its deadline is inf s"),
+        (lambda: command("ask-me", "x", role="ADMIN")(asking), "command ask-me: role is 'ADMIN'"),
+        (lambda: on("MessageReceived"), "a listener of 'MessageReceived': write the class"),
+        (lambda: model("TEXT", priority=1)(working), "kind is 'TEXT': it must be ModelType"),
+        (lambda: Plugin(5), "plugin 5: name is 5: it must be str"),
+        (lambda: Plugin("odd", api=1), "plugin 'odd': api is 1: it must be str"),
+        (lambda: Plugin("odd", services=[3]), "an item of its services: it is 3: it must be a class"),
+        (lambda: Plugin("odd", requires="sql"), "requires is 'sql': it must be a list"),
+        (lambda: Plugin("odd", settings={"A": 1}), "settings is {'A': 1}: it must be a class or None"),
+        (lambda: Plugin("odd", init=5), "init is 5: it must be a function or None"),
+        (lambda: Plugin("odd", priority="high"), "priority is 'high': it must be int or float"),
+    ],
+)
+def test_a_declaration_of_a_wrong_type_is_refused_where_it_is_written(make: Any, problem: str) -> None:
+    with pytest.raises(PluginError, match=re.escape(problem)):
+        make()
+
+
+def _require(settings: Settings) -> str:
+    settings.require("ODD_KEY")
+    return ""
+
+
+def _fail(settings: Settings) -> str:
+    raise KeyError("secret detail")
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        (_require, "ODD_KEY is not set"),
+        (_fail, "its missing_settings failed: KeyError"),
+        (lambda settings: True, "its missing_settings returned True, not a text"),
+        (lambda settings: None, ""),
+    ],
+)
+def test_a_plugin_whose_missing_settings_fail_is_off_with_the_reason(missing: Any, expected: str) -> None:
+    assert Plugin("odd", missing_settings=missing).why_off(Settings([])).startswith(expected)

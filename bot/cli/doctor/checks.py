@@ -432,5 +432,5 @@ def _check_settings(plugin: Plugin) -> Iterator[Finding]:
             settings.load(plugin.settings)
         except SettingError as error:
             yield Finding(FindingStatus.WARN, "settings", str(error), "correct the variable")
-    if missing_reason := plugin.missing_settings(settings):
+    if missing_reason := plugin.why_off(settings):
         yield Finding(FindingStatus.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")

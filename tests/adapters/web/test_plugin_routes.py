@@ -49,6 +49,18 @@ async def strange(agent: Agent, request: RouteRequest) -> RouteResponse:
     return RouteResponse(json=object())
 
 
+@route("GET", "/returns/{kind}")
+async def returns(agent: Agent, request: RouteRequest) -> Any:
+    return {
+        "status": RouteResponse(99_999, text="x"),
+        "words": RouteResponse("200", text="x"),  # type: ignore[arg-type]
+        "header": RouteResponse(text="x", content_type="text/plain\r\nX-Evil: 1"),
+        "set": RouteResponse(json={1, 2}),
+        "dict": {"ok": True},
+        "nothing": None,
+    }[request.parameters["kind"]]
+
+
 @route("GET", "/slow")
 async def slow(agent: Agent, request: RouteRequest) -> RouteResponse:
     raise TimeoutError
@@ -70,7 +82,7 @@ async def shadow(agent: Agent, request: RouteRequest) -> RouteResponse:
     return RouteResponse(text="not the API")
 
 
-TICK = Plugin("tick", routes=[name, hook, private, broken, strange, slow, never, page, shadow])
+TICK = Plugin("tick", routes=[name, hook, private, broken, strange, returns, slow, never, page, shadow])
 
 
 @pytest.fixture
@@ -120,13 +132,24 @@ async def test_a_failing_route_affects_only_its_request(web_server: Any, path: s
     await web_server.get("/plugins/tick/name")
 
 
+@pytest.mark.parametrize("kind", ["status", "words", "header", "set", "dict", "nothing"])
+async def test_an_invalid_response_is_an_error_that_names_the_route_in_the_log(
+    web_server: Any, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    error = (await web_server.get(f"/plugins/tick/returns/{kind}", 500))["error"]
+    assert error["code"] == "plugin_failed"
+    [record] = [record for record in caplog.records if record.name == "adapters.web.plugin_routes"]
+    assert record.getMessage().startswith("GET /plugins/tick/returns/{kind} returned an invalid response: ")
+    assert record.levelname == "WARNING", "without a traceback, since callers can repeat it"
+
+
 @pytest.mark.parametrize("is_trusted", [False, True])
 async def test_a_failing_route_is_logged_with_its_plugin_and_the_line_of_its_code(
     open_server: Any, caplog: pytest.LogCaptureFixture, is_trusted: bool
 ) -> None:
     async with open_server(replace(TICK, is_trusted=is_trusted)) as web_server:
         await web_server.get("/plugins/tick/broken", 500)
-    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    [record] = [record for record in caplog.records if record.name == "adapters.web.plugin_routes"]
     line = broken.handler.__code__.co_firstlineno + 2  # type: ignore[attr-defined]
     failure = f"GET /broken of plugin tick failed at {__file__}:{line}: RuntimeError: /secret/path"
     assert record.getMessage() == f"GET /plugins/tick/broken failed: {failure}"
