@@ -122,6 +122,7 @@ from bot.plugin_system.loading import LazyImport, LazyModule, import_library
 from bot.receipts import GateCheck, TraceStep, describe_receipt, list_checks, read_sections, read_steps
 from bot.runs import current_run
 from bot.settings import AllowList
+from bot.user_texts import format_dollars
 from bot.watchdog.conditions import (
     AccountSituation,
     Condition,
@@ -133,7 +134,6 @@ from bot.watchdog.conditions import (
     check_running,
     connections_of,
     find_conditions,
-    format_dollars,
     limit_of,
     list_models,
     platform_name,

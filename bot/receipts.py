@@ -39,7 +39,7 @@ from bot.domain.ledger import (
     StepState,
 )
 from bot.domain.memory import Memory
-from bot.user_texts import user_text
+from bot.user_texts import format_dollars, user_text
 
 logger = logging.getLogger(__name__)
 
@@ -152,12 +152,12 @@ def _describe_cause(receipt: Receipt, agent_name: str) -> str:
 
 
 def _spent_amount(reason: str) -> str:
-    """Return the daily limit that a reason names, dollars with cents; empty if it names none."""
+    """Return the daily limit that a reason names; empty if it names none."""
     match = AMOUNT.search(reason)
     if match is None:
         return ""
     dollars, tokens = match.groups()
-    return f"${float(dollars):,.2f}" if dollars else str(tokens)
+    return format_dollars(float(dollars)) if dollars else str(tokens)
 
 
 @dataclass(frozen=True, slots=True)

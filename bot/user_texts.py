@@ -201,6 +201,13 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
+def format_dollars(amount: float) -> str:
+    """Return an amount with two digits, four where it is less than ten cents."""
+    if 0 < amount < 0.0001:
+        return "< $0.0001"
+    return "$0" if not amount else f"${amount:.4f}" if amount < 0.1 else f"${amount:,.2f}"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a length of time in its largest unit."""
     minutes, hours = round(seconds / 60), seconds / 3600

@@ -202,6 +202,13 @@ def test_a_characters_settings_may_be_numbers_lists_and_truth_values() -> None:
     assert {name: found.get(name) for name in found} == {"A": "true", "B": "false", "C": "5", "D": "0.5", "E": "a,b"}
 
 
+def test_a_folder_in_the_place_of_the_file_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.mkdir()  # as Docker does where a mounted file is missing
+    with pytest.raises(SettingError, match="is a folder: remove it"):
+        load_settings(environment={}, env_file=file)
+
+
 def test_a_file_may_be_written_as_everybody_writes_it(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_bytes("\ufeffFIRST=1\r\n# a comment\nexport B='b # b'\nC=${FIRST}\nD\nE=\n".encode())

@@ -487,7 +487,7 @@ class DailyUsage:
     day: date
     usage: dict[LimitKey, CostUsage] = field(default_factory=dict)
     erased: ErasedUsage | None = None
-    logged_limits: set[tuple[str, UUID | None]] = field(default_factory=set)
+    logged_limits: set[tuple[str, UUID | None, bool]] = field(default_factory=set)
 
     def of(self, key: LimitKey) -> CostUsage:
         """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
@@ -661,7 +661,7 @@ class Budget:
                 all_left = CostUsage(most.cost, int(short.maximum))
                 cost = replace(cost, least=all_left, most=all_left)
             else:
-                self._log_limit(self._current_usage(), short, scopes[short.scope])
+                self._log_limit(self._current_usage(), short, scopes[short.scope], is_reached=False)
                 raise BudgetSpent(
                     short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
                 )
@@ -741,11 +741,15 @@ class Budget:
         if person_id is not None:
             yield LimitScope.PERSON, person_id
 
-    def _log_limit(self, today: DailyUsage, limit: Limit, key: UUID | None) -> None:
-        if (limit.setting, key) not in today.logged_limits:
-            today.logged_limits.add((limit.setting, key))
-            owner = f" ({key})" if key else ""
+    def _log_limit(self, today: DailyUsage, limit: Limit, key: UUID | None, *, is_reached: bool = True) -> None:
+        if (limit.setting, key, is_reached) in today.logged_limits:
+            return
+        today.logged_limits.add((limit.setting, key, is_reached))
+        owner = f" ({key})" if key else ""
+        if is_reached:
             logger.warning("%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner)
+        else:
+            logger.warning("%s, %s%s: what is left does not pay for every call now", limit.setting, limit, owner)
 
 
 STORED_LIMITS_KEY = "costs:limits"

@@ -163,6 +163,8 @@ async def commit_failure(turn: Turn, failure: TurnFailure, composer: Composer, c
         outcome, template = Outcome.IGNORED, limit_notice(turn, counters, failure.rule)
     elif failure.should_apologize and await _may_apologize(turn):
         template = APOLOGY
+    elif failure.should_apologize and not turn.replies:
+        turn.notes.append("no apology was sent: the room got one within the last five minutes")
     if turn.is_regeneration and turn.replaces is not None:
         template = ""  # the earlier reply stays
     notice = composer.render_notice(turn, template)

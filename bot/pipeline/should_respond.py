@@ -39,7 +39,7 @@ from bot.settings import CoreSettings
 from bot.store.ledger import BucketRequest, SharedLimits, WorkSharing
 from bot.text import is_blank
 from bot.turn import Turn, TurnInput
-from bot.user_texts import user_text
+from bot.user_texts import format_dollars, user_text
 
 _MAX_DISTANCE = 60  # characters between a name that addresses and the beginning or end of the text
 
@@ -586,7 +586,7 @@ def _check_budget(context: RuleContext) -> ResponseDecision | None:
         spent = turn.agent.budget.spent_in(turn.room.id)
         if spent >= maximum:
             notice_template = limit_notice(turn, context.counters, Rule.ROOM_BUDGET)
-            reason = f"the budget of this room is used up: ${spent:.2f} of ${maximum:.2f} today"
+            reason = f"the budget of this room is used up: {format_dollars(spent)} of {format_dollars(maximum)} today"
             return ResponseDecision(False, reason, Rule.ROOM_BUDGET, notice_template)
     if degradation is not None and degradation.step is DegradeStep.OFFLINE:
         return None

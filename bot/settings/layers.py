@@ -621,6 +621,8 @@ def load_settings(
         Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True, is_operator=False),
         Layer("the environment", dict(os.environ if environment is None else environment)),
     ]
+    if env_file.is_dir():
+        raise SettingError(f"{env_file} is a folder: remove it, and write a file of this name with lines NAME=value")
     if env_file.is_file():
         layers.append(Layer(str(env_file), _read_env_file(env_file)))
     return Settings(layers)

@@ -23,7 +23,7 @@ from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
-from bot.user_texts import current_language, format_seconds, load_catalogue, user_text
+from bot.user_texts import current_language, format_dollars, format_seconds, load_catalogue, user_text
 
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
@@ -214,13 +214,6 @@ def store_text(problem: StoreProblem) -> str:
     """Return why nothing is taken in, in a sentence without a full stop."""
     cause = load_catalogue(current_language()).get(f"watchdog.stores.{problem.cause}", problem.message)
     return user_text("watchdog.store.text", cause=cause)
-
-
-def format_dollars(amount: float) -> str:
-    """Return an amount with two digits, four where it is less than ten cents."""
-    if 0 < amount < 0.0001:
-        return "< $0.0001"
-    return "$0" if not amount else f"${amount:.4f}" if amount < 0.1 else f"${amount:,.2f}"
 
 
 def _to_sentence(text: str) -> str:

@@ -78,6 +78,12 @@ def test_an_unknown_plugin_is_an_error_of_the_file(workdir: Path, capsys: Out) -
     assert "plugin 'ofline' is not known: did you mean 'offline'?" in capsys.readouterr().err
 
 
+def test_a_setting_with_which_the_bot_would_not_start_is_an_error_of_the_file(workdir: Path, capsys: Out) -> None:
+    path = write(workdir, "ada.json", '{"name": "Ada", "settings": {"RESPONSIVENESS": "sometimes"}}')
+    assert entry(["character", "check", path]) == 78
+    assert "RESPONSIVENESS (in the character's settings): must be one of called" in capsys.readouterr().err
+
+
 def test_a_check_names_each_setting_that_only_the_operator_makes(workdir: Path, capsys: Out) -> None:
     text = """{"name": "Ada",
  "settings": {"SERVER_HOST": "0.0.0.0", "X_POST_ENABLE": true,

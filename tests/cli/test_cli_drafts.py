@@ -54,7 +54,9 @@ async def test_the_running_bot_sends_a_draft_and_why_shows_who_decided(
         [draft] = await asyncio.to_thread(list_drafts, capsys)
         draft_id = draft["id"]
         assert (draft["question"], draft["reason"]) == ("hello", "APPROVAL=all")
-        assert (await give(capsys, "edit", draft_id, "Good day."))[0] == 0
+        code, out = await give(capsys, "edit", draft_id, "Good day.")
+        assert code == 0
+        assert out.splitlines()[-1] == "Good day."
         code, text = await give(capsys, "send", draft_id, "--revision", "1")
         assert (code, "Good day." in text) == (2, True)
         assert await give(capsys, "send", draft_id) == (0, f"Draft {draft_id} is sent.\n")

@@ -162,6 +162,8 @@ def test_what_is_missing_or_wrong_is_said_with_what_to_do(workdir: Path, capsys:
     assert "has no message that can be rehearsed" in capsys.readouterr().err
     assert entry(["rehearse", NEW, "--from", "x.json", "--set", "nothing"]) == Exit.USAGE
     assert "--set takes NAME=VALUE" in capsys.readouterr().err
+    assert entry(["rehearse", NEW, "--from", "x.json", "--set", "OPENAI_LARGE_MODL=gpt-5"]) == Exit.USAGE
+    assert "did you mean OPENAI_LARGE_MODEL?" in capsys.readouterr().err
     with pytest.raises(UsageError, match="write a period such as 12h or 7d"):
         parse_since("last week")
 

@@ -13,6 +13,7 @@ from bot.domain.environment import ChannelType, Room
 from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunStatus, RunTimedOut
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
+from bot.errors import ModelRefused
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as process_module
 from bot.pipeline.commit import MAX_RETRIES
@@ -93,6 +94,10 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
     return found
 
 
+def refuse(request: TextRequest) -> str:
+    raise ModelRefused("the key is wrong")
+
+
 async def test_a_message_is_claimed_answered_closed_and_reported_once(agent_harness: AgentHarness) -> None:
     pipeline = PipelineHarness(agent_harness)
     receipt = await pipeline.process(await pipeline.receive())
@@ -105,6 +110,15 @@ async def test_a_message_is_claimed_answered_closed_and_reported_once(agent_harn
     assert started.run_id == ended.run_id == receipt.turn_id
     assert received.message.id == started.message_id == receipt.memory_id
     assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
+
+
+async def test_a_failure_without_an_apology_says_so_in_its_receipt() -> None:
+    async with running_agent(model=ScriptedModel(refuse)) as harness:
+        first, second = [await harness.send(text) for text in ("Hello", "Are you there?")]
+    assert [first.outcome, second.outcome] == [Outcome.FAILED, Outcome.FAILED]
+    assert len(harness.texts) == 1, "one apology in five minutes"
+    note = "no apology was sent: the room got one within the last five minutes"
+    assert [note in receipt.notes for receipt in (first, second)] == [False, True]
 
 
 async def test_a_deleted_message_is_cancelled_without_a_run(agent_harness: AgentHarness) -> None:

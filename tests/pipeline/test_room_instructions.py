@@ -119,13 +119,14 @@ async def test_actions_can_be_switched_off_in_a_single_room() -> None:
 
 async def test_the_budget_of_a_room_stops_its_answers_for_the_day() -> None:
     async with running_agent() as harness:
-        await set_room(harness, "budget", "0.50")
+        await set_room(harness, "budget", "0.0005")
         first = await ask(harness)
         assert first.outcome is Outcome.ANSWERED
         today = harness.agent.clock().date()
         harness.agent.budget.record(CostEntry(today, "m", first.room_id, None, calls=1, cost=0.5))
         receipt = await ask(harness)
         assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, Rule.ROOM_BUDGET)
+        assert "$0.50 of $0.0005 today" in receipt.reason
         assert (await ask(harness, room="garden")).outcome is Outcome.ANSWERED
 
 

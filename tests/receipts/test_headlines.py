@@ -50,7 +50,7 @@ SENTENCES = [
         "DISCORD_CHANNELS forbids answering here",
         "Stayed silent: DISCORD_CHANNELS forbids answering here",
     ),
-    (Outcome.SUPERSEDED, Rule.LATEST_RESPONSE, "x", "Answered together with the next message"),
+    (Outcome.SUPERSEDED, Rule.LATEST_RESPONSE, "x", "Handled together with a later message"),
     (Outcome.SUPERSEDED, Rule.EDITED, "x", "Replaced: the message was edited"),
     (Outcome.CANCELLED, "stopped", "x", "Stopped by the author while it was being written"),
     (Outcome.CANCELLED, Rule.REMOVED, "x", "Cancelled: the message was deleted"),

@@ -107,5 +107,5 @@ def _decide(
         raise UsageError(result.note)
     body = result.model_dump(mode="json", exclude={"draft": {"agent_id"}})
     return print_result(
-        body, [result.note], as_json=as_json, header=("draft", "result"), rows=[(draft_id, result.note)]
+        body, result.note.splitlines(), as_json=as_json, header=("draft", "result"), rows=[(draft_id, result.note)]
     )

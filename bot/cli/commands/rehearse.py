@@ -11,7 +11,17 @@ import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.commands.why import find_rooms
-from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_rows, progress
+from bot.cli.options import (
+    AsJson,
+    CharacterFile,
+    examples,
+    find_settings_groups,
+    list_variables,
+    new_command,
+    print_json,
+    print_rows,
+    progress,
+)
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import read_store
 from bot.errors import ConfigError
@@ -25,7 +35,7 @@ from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
 from bot.store.storage import report_progress
-from bot.text import shorten, strip_terminal_codes
+from bot.text import find_closest, shorten, strip_terminal_codes
 
 DEFAULT_BUDGET = 0.5  # US dollars
 DEFAULT_SINCE = "7d"
@@ -141,6 +151,14 @@ def _read_values(values: list[str]) -> Layer | None:
     pairs = [value.partition("=") for value in values]
     if any(not name.strip() or not separator for name, separator, _ in pairs):
         raise UsageError("--set takes NAME=VALUE, as in --set OPENAI_LARGE_MODEL=gpt-4.1")
+    known = {
+        variable.name
+        for group in find_settings_groups(imports_others=False)[0]
+        for variable in list_variables(group.model)
+    }
+    for name in (name.strip() for name, _, _ in pairs):
+        if name not in known and (closest := find_closest(name, known, max_share=0.15)) is not None:
+            raise UsageError(f"--set {name}: this is not a known variable; did you mean {closest}?")
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
 

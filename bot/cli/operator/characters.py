@@ -59,6 +59,7 @@ from bot.cli.characters import (
     trusted_plugins,
 )
 from bot.cli.doctor.model_checks import PromptPartKind, compose_first_request
+from bot.cli.options import CORE_GROUPS
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind
@@ -72,7 +73,7 @@ from bot.plugin_system.plugin import check_templates
 from bot.plugin_system.registry import Registry, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
-from bot.settings import Settings
+from bot.settings import Settings, load_settings
 from bot.text import REDACTED, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
@@ -318,7 +319,10 @@ def check_text(path: Path, text: str) -> CheckResult:
 
 
 def _check_loaded(path: Path, loaded: LoadedCharacter) -> CheckResult:
+    own_settings = load_settings(loaded.character.settings, loaded.secrets, environment={}, env_file=Path(os.devnull))
     try:
+        for group in CORE_GROUPS:
+            own_settings.load(group.model)
         check_room_rules(loaded)
         found = _find_plugins(path, loaded)
         code = tuple(read_local_plugins(path, loaded))

@@ -186,7 +186,7 @@ MESSAGES = Group(
     open_messages,
     [
         silence("the message was edited", "Replaced: the message was edited"),
-        silence("another message came meanwhile", "Answered together with the next message"),
+        silence("another message came meanwhile", "Handled together with a later message"),
         silence("the message was deleted", "Cancelled: the message was deleted"),
         silence("the answer was stopped", "Stopped by the author while it was being written"),
     ],
