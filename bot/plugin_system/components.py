@@ -604,7 +604,7 @@ def worker(
     """Return a decorator that makes a worker of an async function that takes the agent and the task.
 
     A task may run again after a crash: `task.attempts` counts, and `task.run_key` is the same in all attempts
-    of a run. `deadline` is in seconds: at most a day: a run is stopped shortly before, and after a crash it is
+    of a run. `deadline` is in seconds, at most a day: a run is stopped shortly before, and after a crash it is
     repeated then at the latest. If `validate` returns false, a repeating task waits for its next time,
     and another is checked again after a minute. Raises PluginError for a name that is not UPPER_SNAKE, and for
     another deadline.
