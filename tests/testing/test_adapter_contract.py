@@ -203,7 +203,7 @@ async def connected(
 MESSAGE = {"type": "message", "id": "1", "event": "e1", "room": "q", "user": "kim", "text": "hi", "revision": 0}
 
 
-async def test_a_line_that_the_example_cannot_read_is_recorded_and_the_next_one_is_read(
+async def test_a_line_that_the_example_cannot_read_is_recorded_and_the_next_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = LineServer()
@@ -218,7 +218,7 @@ async def test_a_line_that_the_example_cannot_read_is_recorded_and_the_next_one_
 
 
 @pytest.mark.parametrize("data", [b"no JSON\n", b"x" * 100_000 + b"\n", b"\xff\n"])
-async def test_the_example_reports_a_connection_that_it_cannot_use_and_makes_the_next_one(
+async def test_the_example_reports_a_connection_that_it_cannot_use_and_connects_again(
     monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     server = LineServer()
