@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from bot import Attachment, ChannelType, ConfigError, Content, Entity, MediaKind, Room, SettingsModel, World
 from bot import derived_id, system_clock
-from bot.platform import Adapter, AdapterSpec, AgentHandle, Delivery, DeliveryUnknown, InboundMessage
-from bot.platform import InboxClosed, LazyImport, NotSent, Undeliverable
+from bot.platform import Adapter, AdapterSpec, AgentHandle, ConnectionStatus, Delivery, DeliveryUnknown
+from bot.platform import InboundMessage, InboxClosed, LazyImport, NotSent, TaskSet, Undeliverable, disconnect_cause
 from bot.store import StoreUnavailable
 from pydantic import Field
 
@@ -42,16 +42,22 @@ class LineChatAdapter(Adapter):
 
     def __init__(self, handle: AgentHandle) -> None:
         self._handle, self._port = handle, handle.settings.load(LineChatSettings).line_chat_port
+        self._status = ConnectionStatus(PLATFORM, handle.character.name, agent_id=handle.agent_id)
+        self._tasks = TaskSet(f"{handle.character.name} on {PLATFORM}")  # logs a task that fails
         self._writer: Any = None  # an asyncio.StreamWriter while it is connected
         self._answers: dict[str, asyncio.Future[str]] = {}
 
     async def __aenter__(self) -> Self:
-        self._connection = asyncio.get_running_loop().create_task(self._keep_connected())
+        self._tasks.start(self._keep_connected())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._connection.cancel()
-        await asyncio.wait([self._connection])
+        await self._tasks.cancel()
+
+    @property
+    def connections(self) -> Sequence[ConnectionStatus]:
+        """The one connection, for /healthz and the log."""
+        return [self._status]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into parts of at most 400 characters; files go with the first."""
@@ -83,17 +89,28 @@ class LineChatAdapter(Adapter):
 
     async def _keep_connected(self) -> None:
         while True:
-            with suppress(OSError, ValueError):  # ValueError: a line that is too long, or no JSON
+            try:
                 reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+                self._status.connected()
                 with closing(self._writer):
                     while data := await reader.readline():
                         await self._read(json.loads(data))
+                self._status.disconnected()
+            except Exception as error:  # whatever it was, the next connection is made after a pause
+                self._status.failed(disconnect_cause(error), error)
             self._writer = None
             for key in list(self._answers):  # the server may have done what it did not answer
                 self._settle(key, DeliveryUnknown("the connection was lost"))
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self, line: dict[str, Any]) -> None:
+        try:
+            await self._take(line)
+        except Exception as error:  # it costs this line, not the connection: the operator finds it in `bot inbox list`
+            with suppress(InboxClosed, StoreUnavailable):
+                await self._handle.record_unreadable(PLATFORM, str(self._handle.agent_id), "", line, error)
+
+    async def _take(self, line: dict[str, Any]) -> None:
         if line["type"] == "message":
             submit = self._handle.edits.submit_edit if line["revision"] else self._handle.submit
             with suppress(InboxClosed, StoreUnavailable):  # not stored, so not acknowledged: the server sends it again

@@ -62,7 +62,16 @@ class Session:
 
     async def changes(self, folders: Collection[Path]) -> AsyncGenerator[Collection[Path], None]:
         while True:
-            yield await self._changes.get()
+            paths = await self._changes.get()
+            try:
+                yield paths
+            finally:
+                self._changes.task_done()
+
+    async def look_in_vain(self) -> None:
+        """Make the session look at its files without a hint, and wait until it has done so."""
+        self._changes.put_nowait([])
+        await self._changes.join()
 
     async def change(self, name: str, expected: str) -> None:
         """Report a changed file, and wait until the session has printed this."""
@@ -149,6 +158,20 @@ async def test_a_version_that_fails_is_replaced_by_the_version_before(
         if session.started[-1] != "Ada third":
             await session.wait_for_text("web       on")
         assert session.started[-1] == "Ada third"
+
+
+async def test_a_version_that_does_not_start_is_tried_once_until_the_next_change(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(workdir, capsys) as session:
+        write_plugin(workdir, f"{report('broken')}; raise OSError('no oil')")
+        await session.change("mine.py", "the new version does not start: ")
+        await session.wait_for_text("web       on")
+        for _ in range(2):
+            await session.look_in_vain()
+        write_plugin(workdir, report("third"))
+        await session.look("web       on")
+        assert session.started == ["Ada first", "Ada broken", "Ada first", "Ada third"]
 
 
 async def test_code_that_was_not_there_before_is_not_trusted_by_a_change(

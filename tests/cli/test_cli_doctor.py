@@ -11,6 +11,7 @@ from bot.cli.characters import print_notes
 from bot.cli.doctor import checks
 from bot.cli.main import entry
 from tests.ports import free_port
+from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
 
@@ -73,6 +74,31 @@ def test_the_variables_of_a_plugin_that_is_not_trusted_are_not_called_well_forme
     about_settings = [finding["what"] for finding in findings if finding["check"] == "settings"]
     assert not [what for what in about_settings if "all well-formed" in what]
     assert [what for what in about_settings if what.startswith("not all are checked: the character's plugins")]
+
+
+CLASHING = """
+from bot import Plugin, Turn, action
+
+@action("ROLL_DICE", "Roll.")
+async def roll(turn: Turn) -> None:
+    pass
+
+plugin = Plugin("{name}", "Rolls.", actions=[roll])
+"""
+
+
+def test_plugins_that_cannot_be_used_together_are_a_finding_and_the_other_checks_go_on(
+    workdir: Path, capsys: Out
+) -> None:
+    for name in ("one", "two"):
+        (workdir / f"{name}.py").write_text(CLASHING.replace("{name}", name), encoding="utf-8")
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./one", "./two"]}', encoding="utf-8")
+    trust_code(workdir)
+    code, findings = run_doctor(capsys, "-c", "ada.json")
+    assert code == 78
+    [(check, what)] = failed_findings(findings)
+    assert (check, what.split(":")[0]) == ("plugins", "action ROLL_DICE is brought by plugin 'one' and by plugin 'two'")
+    assert [finding["check"] for finding in findings][-1] == "control"
 
 
 def test_a_line_that_sets_nothing_is_named_by_the_doctor_and_at_the_start(workdir: Path, capsys: Out) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
-from bot.plugin_system.loading import bundled_plugins
+from bot.plugin_system.loading import bundled_plugins, find_plugin
+from bot.plugin_system.registry import Registry
 from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
@@ -78,7 +79,7 @@ def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capfd: pytest
     ]
     assert entry(["plugin", "check", "./lucky_dice"]) == 0
     out = capfd.readouterr().out
-    assert "actions: ROLL_DICE" in out
+    assert "actions: ROLL_LUCKY_DICE" in out
     assert "warn" not in out
     assert entry(["plugin", "test", "./lucky_dice"]) == 0
     out = capfd.readouterr().out
@@ -169,6 +170,36 @@ def test_nothing_is_overwritten(workdir: Path, capsys: Out) -> None:
     assert entry(["plugin", "new", "--single-file", "mine"]) == 78
     assert [path.name for path in workdir.iterdir()] == ["test_mine.py"]
     assert "test_mine.py exist already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--single-file"]], ids=["package", "single file"])
+def test_new_plugins_can_be_used_together(workdir: Path, capsys: Out, arguments: list[str]) -> None:
+    paths = []
+    for name in ("one", "two"):
+        assert entry(["plugin", "new", *arguments, name]) == 0
+        paths.append(f"./{name}" if arguments else f"./{name}/greenroom_{name}")
+    plugins = [find_plugin(path) for path in paths]
+    components = Registry([plugin for plugin in plugins if plugin is not None])
+    assert sorted(components.actions) == ["ROLL_ONE", "ROLL_TWO"]
+    assert sorted(components.providers) == ["LAST_ONE", "LAST_TWO"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("class", [], "'class' is a keyword of Python, which cannot be a name"),
+        ("class", ["--single-file"], "'class' is a keyword of Python, which cannot be a name"),
+        ("json", ["--single-file"], "'json' is a module of Python or of an installed package"),
+        ("pydantic", ["--single-file"], "'pydantic' is a module of Python or of an installed package"),
+        ("bot", ["--single-file"], "'bot' is a module of Python or of an installed package"),
+    ],
+)
+def test_a_name_that_could_not_be_imported_is_refused_with_the_reason(
+    workdir: Path, capsys: Out, name: str, arguments: list[str], expected: str
+) -> None:
+    assert entry(["plugin", "new", *arguments, name]) == 2
+    assert expected in capsys.readouterr().err
+    assert not list(workdir.iterdir())
 
 
 @pytest.mark.parametrize("name", ["Dice", "9dice", "a-b", "../up", "class", "", "openai"])

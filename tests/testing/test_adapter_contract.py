@@ -1,8 +1,10 @@
 """The contract of adapters: the example obeys it, and each rule finds the adapter that breaks it."""
 
 import asyncio
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 
 from bot import Content
 from bot.cli.commands.adapter import render_adapter
-from bot.platform import Adapter, AgentHandle, Delivery, DeliveryUnknown, NotSent
+from bot.platform import Adapter, AgentHandle, ConnectionState, Delivery, DeliveryUnknown, DisconnectCause, NotSent
 from bot.plugin_system.loading import load_local_adapter
-from bot.testing import check_adapter_contract
+from bot.testing import AgentHarness, check_adapter_contract, running_agent
 from bot.testing.adapter_contract import RULES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,11 +33,11 @@ async def problems_of(rule: str, adapter: type[Adapter]) -> Sequence[str]:
 
 
 @pytest.mark.long
-async def test_the_example_obeys_the_contract_in_less_than_120_lines() -> None:
+async def test_the_example_obeys_the_contract_in_less_than_140_lines() -> None:
     results = await check_adapter_contract(SPEC)
     assert len(results) == len(RULES)
     assert not [result for result in results if result.problems or result.skipped]
-    assert len((EXAMPLES / "line_chat" / "__init__.py").read_text(encoding="utf-8").splitlines()) < 120
+    assert len((EXAMPLES / "line_chat" / "__init__.py").read_text(encoding="utf-8").splitlines()) < 140
 
 
 def test_the_example_is_what_a_new_adapter_looks_like() -> None:
@@ -160,9 +162,68 @@ async def test_what_a_platform_does_not_have_is_not_tested() -> None:
 async def test_an_adapter_that_cannot_connect_is_a_problem_of_each_rule() -> None:
     class Silent(LineChat):  # type: ignore[misc]
         async def __aenter__(self) -> "Silent":
-            self._connection = asyncio.get_running_loop().create_task(asyncio.sleep(0))
             raise OSError("no cable")
 
     spec = replace(SPEC, open=lambda handles: Silent(handles[0]))
     results = await check_adapter_contract(spec)
     assert {problem for result in results for problem in result.problems} == {"OSError: no cable"}
+
+
+class LineServer:
+    """A server that only sends lines; `received` has what the adapter has sent."""
+
+    def __init__(self) -> None:
+        self.received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.connections: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.put_nowait(writer)
+        while line := await reader.readline():
+            self.received.put_nowait(json.loads(line))
+        writer.close()
+
+
+@asynccontextmanager
+async def connected(
+    server: LineServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[AgentHarness, asyncio.StreamWriter, Any]]:
+    """Run the example against a server; yield the first connection's writer and the adapter too."""
+    monkeypatch.setattr(sys.modules[LineChat.__module__], "RETRY_SECONDS", 0.0)
+    listening = await asyncio.start_server(server.talk, "127.0.0.1", 0)
+    settings = {"LINE_CHAT_PORT": str(listening.sockets[0].getsockname()[1])}
+    async with (
+        asyncio.timeout(20),
+        listening,
+        running_agent(settings=settings) as harness,
+        SPEC.open([harness.agent_runtime.handle]) as adapter,
+    ):
+        yield harness, await server.connections.get(), adapter
+
+
+MESSAGE = {"type": "message", "id": "1", "event": "e1", "room": "q", "user": "kim", "text": "hi", "revision": 0}
+
+
+async def test_a_line_that_the_example_cannot_read_is_recorded_and_the_next_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = LineServer()
+    async with connected(server, monkeypatch) as (harness, writer, adapter):
+        for line in (MESSAGE, ["no", "object"], {"type": "done"}, {**MESSAGE, "event": "e2", "files": {}}):
+            writer.write(json.dumps(line).encode() + b"\n")
+        assert await server.received.get() == {"type": "got", "event": "e2"}
+        causes = [event.cause for event in await harness.agent.store.ledger.unreadable_events()]
+        assert sorted(causes)[:2] == ["KeyError: 'files'", "KeyError: 'id'"]
+        assert len(causes) == 3
+        assert [status.snapshot.state for status in adapter.connections] == [ConnectionState.CONNECTED]
+
+
+@pytest.mark.parametrize("data", [b"no JSON\n", b"x" * 100_000 + b"\n", b"\xff\n"])
+async def test_the_example_reports_a_connection_that_it_cannot_use_and_connects_again(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    server = LineServer()
+    async with connected(server, monkeypatch) as (_, writer, adapter):
+        writer.write(data)
+        await server.connections.get()
+        [status] = adapter.connections
+        assert DisconnectCause.PLATFORM in [snapshot.cause for snapshot in status.history() if snapshot]

@@ -108,7 +108,8 @@ class DevSession:
                 if good is None or good is version:
                     raise
                 print_line(f"the new version does not start: {error}\nthe version before it runs on", allowed="\n")
-                next_version, good = good, None
+                # Of the files as they are now only a further change counts.
+                next_version, good = replace(good, stamps={**_read_stamps(good.stamps), **version.stamps}), None
             else:
                 good = version
             version = next_version

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -217,6 +218,11 @@ def new(
 ) -> int:
     """Write a small working plugin with its tests into this folder."""
     check_new_name(name, "a plugin", plugin_names())
+    if single_file and (name in sys.stdlib_module_names or _is_installed_module(name)):
+        raise UsageError(
+            f"{name!r} is a module of Python or of an installed package, which is imported instead of a file of this "
+            "name: choose another name, or leave out --single-file"
+        )
     module = name if single_file else f"{PACKAGE_PREFIX}{name}"
     if single_file:
         templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
@@ -238,6 +244,12 @@ def new(
         f"trust it:  bot character trust {path}   (each time you have changed it)"
     )
     return Exit.OK
+
+
+def _is_installed_module(name: str) -> bool:
+    """Return whether an import finds a module of this name outside of this folder."""
+    spec = PathFinder.find_spec(name)
+    return spec is not None and spec.origin is not None and not Path(spec.origin).is_relative_to(Path.cwd())
 
 
 def _find_named(name: str) -> Plugin:
@@ -388,7 +400,9 @@ def render_templates(name: str, templates: Mapping[str, str], **words: str) -> d
 
 def check_new_name(name: str, kind: str, existing: list[str]) -> None:
     """Raise UsageError for a name that no module can have, or that is taken."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise UsageError(f"{name!r} is a keyword of Python, which cannot be a name: choose another name")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UsageError(f"{name!r} is not a valid name of {kind}: use lower-case letters, digits and _")
     if name in existing:
         raise UsageError(f"{kind} named {name!r} exists already: choose another name")

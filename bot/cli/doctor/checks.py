@@ -51,6 +51,7 @@ OTHERS_MODE_BITS = 0o077
 NOT_INSTALLED = "which is not installed"
 INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"
 SETTING_ADVICE = "set the variable; a plugin that is not needed can be taken out of the character's file"
+STARTING_ADVICE = "correct it: the character does not start like this"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
@@ -92,8 +93,12 @@ def check_description(config: CharacterConfig) -> Iterator[Finding]:
 
 
 def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
-    """Report which plugins are on, and notes about the others."""
+    """Report which plugins are on, whether they can be used together, and notes about the others."""
     yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
+    try:
+        _combine(config.plugins)
+    except PluginError as error:
+        yield Finding(FindingStatus.FAIL, "plugins", str(error), STARTING_ADVICE)
     for note in config.notes:
         advice = INSTALLING_ADVICE if NOT_INSTALLED in note else SETTING_ADVICE
         yield Finding(FindingStatus.WARN, "plugins", note, advice)
@@ -413,12 +418,16 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
             required_plugin = find_plugin(name)
             if required_plugin is not None and required_plugin.name != plugin.name:
                 required_plugins[required_plugin.name] = required_plugin
-        plugins = sort_plugins([*required_plugins.values(), plugin])
-        Registry(plugins)
-        check_templates(plugins)
-        sort_services(plugins)
+        _combine(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
+
+
+def _combine(plugins: Sequence[Plugin]) -> None:
+    """Raise PluginError for plugins that cannot be used together, as the start of a character does."""
+    Registry(plugins)
+    check_templates(plugins)
+    sort_services(plugins)
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:

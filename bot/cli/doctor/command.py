@@ -30,7 +30,7 @@ from bot.cli.doctor.model_checks import check_budget, check_model
 from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_result
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
-from bot.errors import ConfigError, SettingError, TemporaryError
+from bot.errors import BotError, ConfigError, SettingError, TemporaryError
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings, Settings
@@ -174,7 +174,15 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "ERROR", secrets=secrets):
         yield from check_accounts(config, platforms)
+        yield from _start_and_check_model(config)
+
+
+def _start_and_check_model(config: CharacterConfig) -> Iterator[Finding]:
+    try:
         yield from asyncio.run(check_model(config))
+    except BotError as error:
+        is_outside = isinstance(error, TemporaryError)
+        yield Finding(FindingStatus.FAIL, "start", str(error), checks.STARTING_ADVICE, is_outside=is_outside)
 
 
 def check_configuration(
