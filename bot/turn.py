@@ -993,7 +993,8 @@ class Turn:
         """Show how far the running action is, in the message that says that it is under way.
 
         That is posted once the action has taken five seconds, and edited every three seconds at most, where the
-        platform has edits. Anywhere else than in a running action this does nothing.
+        platform has edits; when the action ends, it shows what was reported last. Anywhere else than in a running
+        action this does nothing.
         """
         if self.on_progress is not None:
             self.on_progress(text)

@@ -275,6 +275,7 @@ class ActionProgress:
         self._turn, self._step = turn, step
         self._text = user_text("actions.under_way")
         self._changed = asyncio.Event()
+        self._is_posted = False
 
     def report(self, text: str) -> None:
         """Show this text from the next edit on."""
@@ -292,8 +293,15 @@ class ActionProgress:
             self._changed.clear()
             with suppress(StoreUnavailable):  # the result is told all the same
                 await self._show_text(self._text)
+                self._is_posted = True
             await asyncio.sleep(EDIT_SECONDS)
             await self._changed.wait()
+
+    async def finish(self) -> None:
+        """Show what was reported last, where the room has the message and its last edit has arrived."""
+        if self._is_posted:
+            with suppress(StoreUnavailable):
+                await self._show_text(self._text)
 
     async def _show_text(self, text: str) -> None:
         turn, agent = self._turn, self._turn.agent
@@ -711,6 +719,7 @@ class ActionRunner:
             )
             message.cancel()
         turn.on_progress = None
+        await progress.finish()
         turn.running_actions.remove(spec.name)
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)

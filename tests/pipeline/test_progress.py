@@ -80,6 +80,35 @@ async def test_an_action_that_takes_long_is_acknowledged_shows_its_progress_and_
         assert {part.replaces_external_id for part in adapter.edited} == {"sent-1"}
 
 
+async def test_what_was_reported_last_is_shown_when_the_action_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_actions, "EDIT_SECONDS", 3_600.0)
+    export, adapter = Export(), RecordingAdapter(can_edit=True)
+    async with running_agent(export.plugin, model=ScriptedModel(script), adapter=adapter) as harness:
+        receipt = await harness.submit("Export it")
+        await adapter.wait_until_sent(1)
+        await harness.agent.outbox.drain(5.0)
+        for text in ("511 of 512 files", "512 of 512 files"):
+            export.turn.report_progress(text)
+        export.released.set()
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        assert [part.content.text for part in adapter.edited] == ["512 of 512 files"]
+        assert adapter.texts == [ON_IT, "All 512 files are there."]
+
+
+async def test_the_progress_of_an_action_that_ends_soon_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_actions, "ACKNOWLEDGE_SECONDS", 3_600.0)
+    export, adapter = Export(), RecordingAdapter(can_edit=True)
+    async with running_agent(export.plugin, model=ScriptedModel(script), adapter=adapter) as harness:
+        receipt = await harness.submit("Export it")
+        await export.begun.wait()
+        export.turn.report_progress("512 of 512 files")
+        export.released.set()
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        assert (adapter.texts, adapter.edited) == (["All 512 files are there."], [])
+
+
 async def test_the_room_goes_on_while_an_action_takes_long() -> None:
     export = Export()
     async with running_agent(export.plugin, model=ScriptedModel(script)) as harness:
