@@ -151,7 +151,7 @@ if TYPE_CHECKING:
         write_body,
     )
     from bot.commands.cast import OF_ANOTHER, SHARED_COMMANDS, Cast
-    from bot.fetch.client import describe_client_error
+    from bot.fetch.client import describe_client_error, find_cause
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
     from bot.transfers import (
         NATIVE,
@@ -388,6 +388,7 @@ __all__ = [
     "extract_pdf_text",
     "fetch_price",
     "filter_partial_text",
+    "find_cause",
     "find_conditions",
     "find_log_buffer",
     "find_network",
@@ -457,6 +458,7 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "TrustedProxies": "bot.http_server",
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
+    "find_cause": "bot.fetch.client",
     "disconnect_cause": "bot.adapter.http_client",
     "OF_ANOTHER": "bot.commands.cast",
     "SHARED_COMMANDS": "bot.commands.cast",

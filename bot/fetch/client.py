@@ -463,6 +463,14 @@ def build_tls_context(ca_file: str) -> ssl.SSLContext:
     return context
 
 
+def find_cause(error: BaseException) -> BaseException:
+    """Return the error of aiohttp behind one of an SDK, or that itself: what SDKs make of these errors tells less."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, aiohttp.ClientError):
+        cause = cause.__cause__
+    return cause or error
+
+
 def describe_client_error(error: Exception) -> str:
     """Return why aiohttp got no answer, without the text of the error: it may hold a password or a token."""
     match error:

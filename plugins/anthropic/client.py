@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import aiohttp
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
 from bot import Agent, Secret, Service, Settings, SettingsModel, model
@@ -43,7 +44,7 @@ from bot.models import (
     parse_retry_after,
     read_arguments,
 )
-from bot.platform import LazyModule
+from bot.platform import LazyModule, find_cause
 from bot.text import user_text
 
 T = TypeVar("T")
@@ -397,7 +398,6 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 ORIGIN = ("scheme", "host", "port")
-CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 MAX_TEMPERATURE = 1.0
 # The API accepts these, but the SDK has no parameters for them any more: newer models refuse them.
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -430,7 +430,7 @@ class Client(Service):
             base_url=self.settings.anthropic_base_url,
             max_retries=0,  # the router retries, and records each try
             timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=anthropic.DefaultAsyncHttpxClient(event_hooks={"request": [self._check_origin]}),
+            http_client=anthropic.DefaultAioHttpClient(event_hooks={"request": [self._check_origin]}),
         )
 
     async def __aexit__(self, *_: object) -> None:
@@ -572,16 +572,20 @@ def to_model_error(error: "anthropic.AnthropicError", host: str, key: str) -> Mo
     """Return the ModelError for an error of the SDK; its message does not contain the key."""
     if isinstance(error.__cause__, ModelRefused):
         return error.__cause__
-    if isinstance(error, anthropic.APITimeoutError):
-        return ModelBusy(f"anthropic: no connection to {host} in time")
-    if type(error.__cause__).__name__ == CONNECT_ERROR:
-        message = f"anthropic: cannot connect to {host}: {_shorten_message(str(error.__cause__), key)}"
-        return ModelUnreachable(f"{message}; check the network and ANTHROPIC_BASE_URL")
     if isinstance(error, anthropic.APIConnectionError):
-        return ModelBusy(f"anthropic: no answer from {host}: {_shorten_message(error.message, key)}")
+        return _to_connection_error(find_cause(error), host, key)
     if not isinstance(error, anthropic.APIStatusError):
         return ModelError(f"anthropic: {_shorten_message(str(error), key)}")
     return _to_status_error(error, host, key)
+
+
+def _to_connection_error(cause: BaseException, host: str, key: str) -> ModelError:
+    if isinstance(cause, aiohttp.ServerTimeoutError):
+        return ModelBusy(f"anthropic: no connection to {host} in time")
+    if isinstance(cause, aiohttp.ClientConnectorError):
+        message = f"anthropic: cannot connect to {host}: {_shorten_message(str(cause.__cause__ or cause), key)}"
+        return ModelUnreachable(f"{message}; check the network and ANTHROPIC_BASE_URL")
+    return ModelBusy(f"anthropic: no answer from {host}: {_shorten_message(str(cause), key)}")
 
 
 def _to_status_error(error: "anthropic.APIStatusError", host: str, key: str) -> ModelError:

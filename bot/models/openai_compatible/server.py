@@ -24,7 +24,7 @@ from yarl import URL
 
 from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
-from bot.fetch.client import Proxies
+from bot.fetch.client import Proxies, find_cause
 from bot.models.handler import ResponseMemory
 from bot.models.router import parse_retry_after, parse_values
 from bot.plugin_system.loading import LazyModule
@@ -202,14 +202,6 @@ async def read_values(chunks: AsyncIterator[bytes], memory: ResponseMemory) -> A
             pending.clear()
             for value in values:
                 yield value
-
-
-def find_cause(error: BaseException) -> BaseException:
-    """Return the error of aiohttp behind one of an SDK, or that itself: what SDKs make of these errors tells less."""
-    cause = error.__cause__
-    while cause is not None and not isinstance(cause, aiohttp.ClientError):
-        cause = cause.__cause__
-    return cause or error
 
 
 async def _check_response(response: Any) -> None:

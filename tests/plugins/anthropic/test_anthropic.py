@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import unused_port
 from pydantic import BaseModel
 
 from bot.events import ModelUsed
@@ -17,6 +18,7 @@ from bot.models import (
     ModelRefused,
     ModelType,
     ModelUnavailable,
+    ModelUnreachable,
     PromptTooLong,
     TextRequest,
     TextResult,
@@ -103,6 +105,15 @@ async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_ap
     assert asked.path == "/v1/messages"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
     assert asked.json == {"model": "large", "messages": [{"role": "user", "content": "the prompt"}], "max_tokens": 4096}
+
+
+async def test_where_no_process_listens_the_model_is_unreachable_and_the_error_says_what_to_check() -> None:
+    settings = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{unused_port()}"}
+    async with running_agent(plugin, settings=settings) as harness:
+        with pytest.raises(
+            ModelUnreachable, match=r"cannot connect to 127\.0\.0\.1:\d+: .*; check the network and ANTHR"
+        ):
+            await ask(harness)
 
 
 async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
