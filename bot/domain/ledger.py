@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf
 from secrets import token_bytes
 from types import MappingProxyType
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from bot.domain.content import Content
@@ -356,11 +356,6 @@ OUTCOME_UNKNOWN: Final = "outcome unknown"
 # In the values of providers and actions: the pages that an answer may be based on. A page that was read is a mapping
 # with its `site`, a result of a search one with its `number` as text and its `url`.
 SOURCES_KEY = "webSources"
-
-
-def are_authors(value: object) -> TypeGuard[Collection[UUID]]:
-    """Return whether something that a plugin gave as authors is a collection of ids."""
-    return isinstance(value, Collection) and all(isinstance(author, UUID) for author in value)
 
 
 @dataclass(frozen=True, slots=True)

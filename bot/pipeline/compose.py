@@ -5,12 +5,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
+from uuid import UUID
 
 from bot.concurrency.tasks import Failure, log_failure, run_isolated
 from bot.domain.character import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content, MediaKind
-from bot.domain.ledger import ProviderFailure, ProviderResult, State, are_authors
+from bot.domain.ledger import ProviderFailure, ProviderResult, State
 from bot.errors import ModelError, PromptTooLong, TemplateError
 from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
@@ -256,6 +257,11 @@ def _find_problem(result: object) -> str:
     if not (isinstance(result.values, Mapping) and isinstance(result.data, Mapping)):
         return "its values or data are no mapping"
     return ""
+
+
+def are_authors(value: object) -> TypeGuard[Collection[UUID]]:
+    """Return whether something that a plugin gave as authors is a collection of ids."""
+    return isinstance(value, Collection) and all(isinstance(author, UUID) for author in value)
 
 
 def _limit_result(result: ProviderResult) -> ProviderResult:

@@ -50,7 +50,6 @@ from bot.domain.ledger import (
     Rule,
     Step,
     StepState,
-    are_authors,
 )
 from bot.domain.memory import AUTHORS_KEY, PROGRESS_KEY, Memory, MemoryKind
 from bot.domain.proposal import ProposalState, proposal_id
@@ -68,7 +67,7 @@ from bot.pipeline.commit import (
     result_to_journal,
     save_response,
 )
-from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.compose import Composer, are_authors, generate_text
 from bot.pipeline.respond import (
     CHOOSE_OPTION,
     MAX_NAME_LENGTH,

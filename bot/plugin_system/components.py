@@ -136,18 +136,10 @@ def action(
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]) -> Action[P]:
         check_name(name, "action")
         check_async(handler, name, "action")
-        check_types(
-            f"action {name}",
-            description=(description, str),
-            similes=(similes, Sequence),
-            when=(when, CONDITION),
-            role=(role, Role),
-            effect=(effect, Effect),
-            examples=(examples, Sequence),
-            authority=(authority, Authority | None),
-            preview=(preview, CONDITION),
-            deadline=(deadline, NUMBER | None),
-        )
+        what = f"action {name}"
+        check_types(what, description=(description, str), similes=(similes, Sequence), examples=(examples, Sequence))
+        check_types(what, role=(role, Role), effect=(effect, Effect), deadline=(deadline, NUMBER | None))
+        check_types(what, authority=(authority, Authority | None), when=(when, CONDITION), preview=(preview, CONDITION))
         if deadline is not None and not 0 < deadline <= MAX_DEADLINE:
             raise PluginError(f"action {name}: its deadline is {deadline:g} s; give it at most {MAX_DEADLINE:g} s")
         try:

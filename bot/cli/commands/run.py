@@ -131,10 +131,7 @@ def run(
         ),
     ] = "",
     strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="End if a service of a plugin or a platform does not start; by default the others run."
-        ),
+        bool, typer.Option("--strict", help="End if a service or a platform does not start; by default the others run.")
     ] = False,
     open_page: Annotated[
         bool,

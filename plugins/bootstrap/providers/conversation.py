@@ -117,10 +117,9 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
     messages = starts.messages_since_start(turn.room.id, conversation.messages, limit)
     is_whole = 0 < len(messages) == len(conversation.messages) < limit
-    if is_regeneration:
-        messages = _messages_until(answered.id, messages)
-    if is_whole and messages and (opening := await _find_thread_opening(turn, messages[0])) is not None:
-        messages = [opening, *messages]
+    messages = _messages_until(answered.id, messages) if is_regeneration else messages
+    if is_whole and messages and turn.room.parent_id is not None:
+        messages = await _add_thread_opening(turn, messages, turn.room.parent_id)
     reactions = _group_reactions(conversation.reactions)
     names = {agent_id: character.name} | {item.author.id: item.author.name for item in turn.inputs}
     authors = {message.entity_id for message in messages}
@@ -133,8 +132,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     names |= {entity.id: entity.name for entity in entities.values()}
     speakers = {entity_id: (name, short_id(entity_id)) for entity_id, name in names.items()}
     results = _visible_results(turn, conversation, messages)
-    open_id = answered.id
-    excerpts = _find_excerpts(turn, messages)
+    open_id, excerpts = answered.id, _find_excerpts(turn, messages)
     texts = [
         message.content.render_text(None if message.id == open_id else MAX_QUOTATION_LENGTH) for message in messages
     ]
@@ -169,17 +167,15 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     )
 
 
-async def _find_thread_opening(turn: Turn, first: Memory) -> Memory | None:
-    """Return the message in the channel at which the thread was opened, of which `first` is the first message."""
-    parent_id, store = turn.room.parent_id, turn.agent.store
-    if parent_id is None:
-        return None
+async def _add_thread_opening(turn: Turn, messages: Sequence[Memory], parent_id: UUID) -> Sequence[Memory]:
+    """Return the messages of a thread behind that of the channel at which it was opened, as far as that is known."""
+    first, store = messages[0], turn.agent.store
     opening_id = first.content.in_reply_to if first.entity_id == turn.agent.id else None
     adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     if opening_id is None and adapter is not None and (message_id := adapter.thread_message_id(turn.room)):
         opening_id = await store.edits.find_message(parent_id, message_id)
-    opening = (await store.memories.memories([opening_id])).get(opening_id) if opening_id is not None else None
-    return opening if opening is not None and opening.room_id == parent_id else None
+    found = await store.memories.memories([opening_id]) if opening_id is not None else {}
+    return [*(opening for opening in found.values() if opening.room_id == parent_id), *messages]
 
 
 async def _describe_given_back(turn: Turn, messages: Sequence[Memory]) -> tuple[str, set[UUID]] | None:
