@@ -77,13 +77,15 @@ class MatrixHarness:
 OpenHarness = Callable[..., AbstractAsyncContextManager[MatrixHarness]]
 
 
-async def wait_until(is_done: Callable[[], Awaitable[object]]) -> None:
+async def wait_until(
+    is_done: Callable[[], Awaitable[object]], *, timeout: float = WAIT_TIMEOUT, pause: float = POLL_SECONDS
+) -> None:
     """Wait until what a server of others and the bot do has happened: neither tells of it."""
-    async with asyncio.timeout(WAIT_TIMEOUT):
+    async with asyncio.timeout(timeout):
         while True:
             if await is_done():
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(pause)
 
 
 @asynccontextmanager
