@@ -837,7 +837,7 @@ class DiscordAdapter(Adapter):
         )
 
     def thread_message_id(self, room: Room) -> str:
-        """Return the id of a thread: a thread of a message has the id of that."""
+        """Return the id of the thread, which is also that of the message at which it was opened."""
         return room.external_id
 
     def trusted_origin(self, account: str) -> str:

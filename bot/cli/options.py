@@ -258,6 +258,7 @@ class SettingsGroup:
     model: type[SettingsModel]
 
 
+MAX_MISSPELT_SHARE = 0.15  # of the name of a variable, which may be another program's
 CORE_GROUPS = (
     SettingsGroup("core", CoreSettings),
     SettingsGroup("network", NetworkSettings),

@@ -464,7 +464,7 @@ def build_tls_context(ca_file: str) -> ssl.SSLContext:
 
 
 def find_cause(error: BaseException) -> BaseException:
-    """Return the error of aiohttp behind one of an SDK, or that itself: what SDKs make of these errors tells less."""
+    """Return the error of aiohttp that caused an SDK's error, else the latter: SDKs take a refusal for a timeout."""
     cause = error.__cause__
     while cause is not None and not isinstance(cause, aiohttp.ClientError):
         cause = cause.__cause__

@@ -185,7 +185,7 @@ TYPE_NAMES: Mapping[Any, str] = {
 
 
 def check_types(label: str, **given: tuple[object, Any]) -> None:
-    """Raise PluginError for the first value that is not of the type beside it; a text is no list."""
+    """Raise PluginError for the first value that is not of its type; a text does not count as a list."""
     for name, (value, kind) in given.items():
         if isinstance(value, kind) and not (kind is Sequence and isinstance(value, str)):
             continue

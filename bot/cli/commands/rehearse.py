@@ -12,6 +12,7 @@ import typer
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.commands.why import find_rooms
 from bot.cli.options import (
+    MAX_MISSPELT_SHARE,
     AsJson,
     CharacterFile,
     examples,
@@ -157,7 +158,7 @@ def _read_values(values: list[str]) -> Layer | None:
         for variable in list_variables(group.model)
     }
     for name in (name.strip() for name, _, _ in pairs):
-        if name not in known and (closest := find_closest(name, known, max_share=0.15)) is not None:
+        if name not in known and (closest := find_closest(name, known, max_share=MAX_MISSPELT_SHARE)) is not None:
             raise UsageError(f"--set {name}: this is not a known variable; did you mean {closest}?")
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 

@@ -21,7 +21,7 @@ from bot.background.maintenance import BackupFolder, find_backup_problem
 from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
-from bot.cli.options import SettingsGroup, colour_state, list_variables
+from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, list_variables
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
@@ -46,7 +46,6 @@ from bot.store.storage import CheckReport, Storage
 from bot.text import find_closest, shorten, strip_terminal_codes, translate_message
 
 MIN_PYTHON = (3, 11)
-MAX_MISSPELT_SHARE = 0.15  # of a name in .env, which may be another program's
 OTHERS_MODE_BITS = 0o077
 NOT_INSTALLED = "which is not installed"
 INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"

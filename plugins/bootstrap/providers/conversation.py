@@ -168,7 +168,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
 
 
 async def _add_thread_opening(turn: Turn, messages: Sequence[Memory], parent_id: UUID) -> Sequence[Memory]:
-    """Return the messages of a thread behind that of the channel at which it was opened, as far as that is known."""
+    """Return the messages of a thread after the channel's message at which it was opened, if that is known."""
     first, store = messages[0], turn.agent.store
     opening_id = first.content.in_reply_to if first.entity_id == turn.agent.id else None
     adapter = turn.agent.outbox.adapters.get(turn.room.platform)
