@@ -25,6 +25,7 @@ from math import log, sqrt
 from statistics import fmean
 from threading import Lock
 from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from bot.domain.environment import Entity
@@ -214,6 +215,10 @@ class Question:
         return frozenset[str]().union(*self.topics.values())
 
 
+def _digest(data: bytes, size: int) -> str:
+    return blake2s(data, digest_size=size).hexdigest()
+
+
 @lru_cache(maxsize=4096)
 def author_term(author: UUID) -> str:
     """Return the term of the lines that a person or the agent wrote."""
@@ -239,14 +244,17 @@ def term_prefix(kind: MemoryKind, audience: UUID | None) -> str:
     return audience_mark(audience) + _digest(kind.value.encode(), 2) + SEPARATOR
 
 
+PREFIX_LENGTH = len(term_prefix(MemoryKind.MESSAGE, None))
+
+
 def split_stored(terms: str) -> tuple[list[str], str]:
     """Return the words of stored terms, and the term of their author; none of them and "" where nothing is stored."""
     if not terms:
         return [], ""
-    rest = terms.split(SEPARATOR, 2)[2]
-    prefix = terms[: len(terms) - len(rest)]
-    words, _, marks = f" {terms.replace(prefix, '')}".partition(f" {SEPARATOR}")
-    return words.split(), SEPARATOR + marks.rpartition(SEPARATOR)[2]
+    *words, author = terms.replace(terms[:PREFIX_LENGTH], "").split(" ")
+    if words and words[-1].startswith(SEPARATOR):  # the wording
+        words.pop()
+    return words, author
 
 
 def stored_terms(kind: MemoryKind, text: str, author: UUID, audience: UUID | None) -> str:
@@ -272,10 +280,6 @@ def memory_terms(memory: Memory) -> str:
     if memory.content.text == HIDDEN_TEXT:
         return ""
     return stored_terms(memory.kind, memory.content.text, memory.entity_id, recall_audience(memory))
-
-
-def _digest(data: bytes, size: int) -> str:
-    return blake2s(data, digest_size=size).hexdigest()
 
 
 def parse_question(query: SearchQuery) -> Question:
@@ -351,18 +355,12 @@ def is_in_period(time: datetime, period: tuple[datetime, datetime]) -> bool:
     return start <= time < end + LATER
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A line that may be found: its stemmed words, the term of its author, its time, and the lines before and after it.
+class Candidate(NamedTuple):
+    """A line that may be found: its stemmed words, the term of its author ("" if it has no words), and its time."""
 
-    The author of a line without words is "".
-    """
-
-    position: int
     words: Sequence[str]
     author: str
     created_at: datetime
-    neighbours: tuple[int, ...] = ()
 
 
 def idf(count: int, total: int) -> float:
@@ -375,13 +373,15 @@ def rank_candidates(
     candidates: Mapping[int, Candidate],
     weights: Mapping[str, float],
     near: Mapping[int, float],
+    neighbours: Mapping[int, Collection[int]],
     asked: UUID | None = None,
 ) -> list[tuple[int, float, dict[str, float]]]:
     """Return the positions of candidates with their scores and the parts of these, best first.
 
     Of equal lines, of one author for instance, the one that says more comes first, then the newest.
 
-    `weights` has the IDF of each topic, `near` the similarities of the lines nearest in meaning.
+    `weights` has the IDF of each topic, `near` the similarities of the lines nearest in meaning, `neighbours` the lines
+    of a conversation before and after some of them.
     """
     if not candidates:
         return []
@@ -392,11 +392,9 @@ def rank_candidates(
         for position, line in candidates.items()
     }
     own = {position: sum(part.values()) for position, part in parts.items()}
-    for position, line in candidates.items():
-        lent = NEIGHBOURS_SHARE * sum(
-            own.get(other, 0.0) for other in line.neighbours if _is_close(line, candidates.get(other))
-        )
-        if lent:
+    for position in candidates.keys() & neighbours.keys():
+        close = [other for other in neighbours[position] if _are_close(candidates[position], candidates.get(other))]
+        if lent := NEIGHBOURS_SHARE * sum(own[other] for other in close):
             parts[position]["neighbours"] = lent
     if near:
         _add_nearness(parts, near)
@@ -423,7 +421,7 @@ def _match(question: Question, line: Candidate, weights: Mapping[str, float], le
     return found
 
 
-def _is_close(line: Candidate, other: Candidate | None) -> bool:
+def _are_close(line: Candidate, other: Candidate | None) -> bool:
     return other is not None and abs(line.created_at - other.created_at) <= MAX_NEIGHBOURS_GAP
 
 
@@ -456,9 +454,9 @@ def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[Search
         matched = [label for label, wanted in question.topics.items() if not wanted.isdisjoint((*words, author))]
         if matched:
             counts.update(matched)
-            candidates[number] = Candidate(number, words, author, memory.created_at)
+            candidates[number] = Candidate(words, author, memory.created_at)
     weights = {label: idf(counts[label], len(memories)) for label in question.topics}
-    ranked = rank_candidates(question, candidates, weights, {}, query.asked)
+    ranked = rank_candidates(question, candidates, weights, {}, {}, query.asked)
     return [SearchResult(memories[number], score, parts) for number, score, parts in ranked]
 
 

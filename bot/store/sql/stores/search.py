@@ -8,7 +8,6 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from heapq import nlargest
 from math import hypot
@@ -322,14 +321,11 @@ class Place:
         return {"agent": self.agent, "kind_": self.kind, "audiences": self.audiences}
 
 
-Line = tuple[list[str], str, datetime]  # its words, the term of its author, when it was written
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     """Lines that a question finds, by position, and which lines of a conversation stand beside one another."""
 
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, Candidate] = field(default_factory=dict)
     neighbours: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
@@ -379,11 +375,7 @@ def rank_found(
     """Add what is near to `matches`; return the positions of all, with scores and their parts, best first."""
     found = matches.found
     _read_lines(connection, place, query, list(near), found)
-    candidates = {
-        position: Candidate(position, *line, tuple(found.neighbours.get(position, ())))
-        for position, line in found.lines.items()
-    }
-    return rank_candidates(matches.question, candidates, matches.weights, near, query.asked)
+    return rank_candidates(matches.question, found.lines, matches.weights, near, found.neighbours, query.asked)
 
 
 def _read_lines(
@@ -395,7 +387,7 @@ def _read_lines(
         wanted |= _add_neighbours(connection, positions[:MAX_WITH_NEIGHBOURS], found.neighbours)
     missing = wanted - found.lines.keys()
     rows = rows_of(connection, CANDIDATE_ROWS, missing, excluded=list(query.excluded), **place.values)
-    found.lines.update({position: (*split_stored(terms), created_at) for position, terms, created_at in rows})
+    found.lines.update({position: Candidate(*split_stored(terms), created_at) for position, terms, created_at in rows})
 
 
 @lru_cache(maxsize=2 * MAX_TOPICS)
