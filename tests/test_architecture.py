@@ -416,8 +416,7 @@ def test_names_use_the_words_of_the_glossary(path: Path) -> Iterator[str]:
             name = node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             name = node.attr
-        words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
-        if BANNED_IN_NAMES & words:
+        if name and BANNED_IN_NAMES & {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}:
             yield f":{getattr(node, 'lineno', 0)} {name}"
 
 
