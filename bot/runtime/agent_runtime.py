@@ -802,7 +802,7 @@ def _build_router(
         max_retries=model_settings.model_retries,
         memory=config.memory,
     )
-    reservations = ReservationLedger(budget, prices, record)
+    reservations = ReservationLedger(budget, prices, record, meter.begin)
     sampling = read_sampling(config.settings)
     return ModelRouter(
         reserve=reservations.reserve,
