@@ -896,7 +896,7 @@ class CostMeter:
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
         self._numbers = count(1)
-        self._begun: dict[int, CostEntry] = {}  # estimates of running calls by their numbers
+        self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
         self._is_noting = False
         if budget.sharing is not None:
@@ -930,16 +930,22 @@ class CostMeter:
         self._add_unwritten([entry])
         return call
 
-    def begin(self, call: ModelCall, run: Run | None) -> Callable[[], None]:
+    def begin(self, estimate: Callable[[], ModelCall], run: Run | None) -> Callable[[], None]:
         """Count a call by the most that it may use, from a moment later until it has ended; return what ends that.
 
-        Its own figures are recorded beside that. Where processes share limits they hold that in the store themselves.
+        Its own figures are recorded beside that. The estimate is made only if the call lasts so long. Where processes
+        share limits they hold that in the store themselves.
         """
         if self._budget.sharing is not None:
             return lambda: None
-        call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
         number, day = next(self._numbers), self._clock().date()
-        self._begun[number] = _to_cost_entry(call, day, run, is_counted=True, has_failed=False)
+
+        def build() -> CostEntry:
+            call = estimate()
+            call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
+            return _to_cost_entry(call, day, run, is_counted=True, has_failed=False)
+
+        self._begun[number] = build
         if not self._is_noting:
             self._is_noting = True
             self._flushes.start(self._note_later())
@@ -982,8 +988,9 @@ class CostMeter:
         self._note_stored(entries)
 
     def _take_unwritten(self) -> list[CostEntry]:
-        self._add_unwritten(self._begun.values())
-        self._noted, self._begun = self._noted | self._begun, {}
+        begun, self._begun = {number: build() for number, build in self._begun.items()}, {}
+        self._add_unwritten(begun.values())
+        self._noted |= begun
         entries, self._unwritten = list(self._unwritten.values()), {}
         return entries
 
@@ -1065,20 +1072,21 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: b
 inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=False)
 
 
-Begin = Callable[[ModelCall, Run | None], Callable[[], None]]
+Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
 
 
 class ReservationLedger:
     """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
 
-    `begin` is called with the most that a call may use, and what it returns once the call is recorded.
+    `begin` is given a function that estimates the most that a call may use; what it returns is called once the call is
+    recorded.
 
     A model that is known only after its first answer is assumed to have the highest price until then. Where a provider
     counts more tokens of a prompt than were estimated, later estimates are higher by as much.
     """
 
     def __init__(
-        self, budget: Budget, prices: PriceList, record: Record, begin: Begin = lambda call, run: lambda: None
+        self, budget: Budget, prices: PriceList, record: Record, begin: Begin = lambda estimate, run: lambda: None
     ) -> None:
         self._budget = budget
         self._prices = prices
@@ -1101,7 +1109,7 @@ class ReservationLedger:
             await self._reserve(source, pending) if self._budget.limits else (self._record, pending.request)
         )
         model = self._models.get(source) or pending.model or handler.name
-        end = self._begin(replace(estimate_usage(pending.kind, request), model=model), current_run.get())
+        end = self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), current_run.get())
 
         def record_and_end(call: ModelCall) -> None:
             try:

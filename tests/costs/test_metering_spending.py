@@ -161,7 +161,8 @@ async def test_a_budget_knows_after_a_restart_what_was_spent_before() -> None:
         assert budget.find_reached_limit(ROOM, PERSON) == LIMIT
 
 
-ESTIMATE = replace(CALL, tokens_cached=0, is_estimate=True)
+def estimate() -> ModelCall:
+    return replace(CALL, tokens_cached=0, is_estimate=True)
 
 
 async def sums(store: SqlCosts) -> list[tuple[int, int, int, float]]:
@@ -175,7 +176,7 @@ async def test_a_call_under_way_is_stored_as_an_estimate_until_its_figures_repla
     store = CountingCosts()
     meter, _ = build_meter(store)
     async with meter:
-        end = meter.begin(ESTIMATE, RUN)
+        end = meter.begin(estimate, RUN)
         await store.written.wait()
         assert await sums(store) == [(1, 1, 1_100_000, 3.5)]
         await meter.flush()
@@ -189,7 +190,7 @@ async def test_a_call_under_way_is_stored_as_an_estimate_until_its_figures_repla
 async def test_what_a_killed_process_had_under_way_counts_once_in_the_next() -> None:
     store = CountingCosts()
     killed, _ = build_meter(store)
-    killed.begin(ESTIMATE, RUN)
+    killed.begin(estimate, RUN)
     await killed.flush()
     meter, budget = build_meter(store, replace(LIMIT, maximum=3.5))
     async with meter:
@@ -202,7 +203,7 @@ async def test_a_call_that_ends_within_a_moment_causes_no_further_write() -> Non
     meter, _ = build_meter(store)
     async with meter:
         for _ in range(10):
-            end = meter.begin(ESTIMATE, RUN)
+            end = meter.begin(estimate, RUN)
             meter.record(CALL, RUN)
             end()
     assert store.writes == 1
@@ -214,7 +215,7 @@ async def test_an_estimate_is_stored_once_although_the_store_was_unavailable() -
     store = CountingCosts()
     meter, _ = build_meter(store)
     async with meter:
-        end = meter.begin(ESTIMATE, RUN)
+        end = meter.begin(estimate, RUN)
         store.is_unavailable = True
         with pytest.raises(StoreUnavailable):
             await meter.flush()
@@ -230,7 +231,7 @@ async def test_a_call_under_way_is_reserved_and_not_spent() -> None:
     store = CountingCosts()
     meter, budget = build_meter(store, replace(LIMIT, maximum=3.0))
     async with meter:
-        end = meter.begin(ESTIMATE, RUN)
+        end = meter.begin(estimate, RUN)
         await meter.flush()
         await meter.reload()
         assert budget.find_reached_limit(ROOM, PERSON) is None
