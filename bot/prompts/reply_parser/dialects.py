@@ -506,7 +506,7 @@ class _Cleaner:
         language = text[match.end() : line_end if line_end >= 0 else len(text)]
         if not is_fence or "`" in language:
             return self._keep(match, self._find_ticks_end(match) if mark[0] == "`" else match.end())
-        closing = re.compile(rf"^[ \t>]*{mark}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, match.end())
+        closing = re.compile(rf"^[ \t>]*{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE).search(text, match.end())
         end = len(text) if closing is None else closing.end()
         if language.strip().lower() not in _CALL_LANGUAGES:
             return self._keep(match, end)
