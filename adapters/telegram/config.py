@@ -168,6 +168,7 @@ class Limits:
     update_retention_hours: float = 20.0  # Telegram stores updates for 24 hours
     typing_seconds: float = 4.5  # Telegram hides the indicator after five
     administrators_ttl: float = 600.0  # of a cached list of administrators
-    max_queue_seconds: float = 20.0  # maximum wait of a part before it is returned to the queue
+    max_silent_seconds: float = 5.0  # maximum wait of a message before it is returned to the queue, which reports it
+    max_queue_seconds: float = 20.0  # of the further parts of a message that has begun
     empty_poll_delay: float = 0.5  # pause if a server answers an empty poll at once
     webhook_port: ServerLimits = field(default_factory=ServerLimits)

@@ -267,7 +267,9 @@ class MessageSender:
             limited = self._limit_mentions(target, with_duplicate_notice(part) if is_repeat else part)
             limited = with_name(limited, name) if name else limited
             try:
-                async with self._take_slot(target, self._limits.max_queue_seconds):
+                # A long wait of the first part is reported by the queue; a message that has begun is not broken off.
+                max_wait = self._limits.max_queue_seconds if message_ids else self._limits.max_silent_seconds
+                async with self._take_slot(target, max_wait):
                     message_ids.append(await self._send_part(target, limited, "" if message_ids else reply_to))
             except (NotSent, Undeliverable) as error:
                 if message_ids:  # a retry would repeat the beginning

@@ -7,7 +7,7 @@ import asyncio
 import http.client
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -40,6 +40,7 @@ from bot.operate.operations import (
 )
 from bot.operate.receipts import ReceiptBody
 from bot.operate.rooms import RoomInstructionsBody, TakeOverBody
+from bot.outbound.outbox import BEHIND_CAUSE, list_behind
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
@@ -340,7 +341,7 @@ MIN_AMOUNT = 0.000001
 
 @dataclass(frozen=True, slots=True)
 class MessageReport:
-    """A message with its receipt, replies and deliveries."""
+    """A message with its receipt, replies and deliveries; those in `behind` wait for an earlier one of the room."""
 
     receipt: Receipt
     room: Room | None
@@ -353,6 +354,7 @@ class MessageReport:
     agent_name: str
     draft: Proposal | None = None
     votes: VoteSum | None = None
+    behind: frozenset[str] = frozenset()
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
@@ -380,7 +382,8 @@ class MessageReport:
         for part in self.deliveries:
             tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
             held = ", held" if part.state is DeliveryState.UNKNOWN else ""
-            yield f"  part {part.id}: {part.state}{held}{tries}{f': {part.cause}' if part.cause else ''}"
+            cause = part.cause or (BEHIND_CAUSE if part.id in self.behind else "")
+            yield f"  part {part.id}: {part.state}{held}{tries}{f': {cause}' if cause else ''}"
         yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
 
     def to_json(self) -> dict[str, Any]:
@@ -427,6 +430,9 @@ async def build_report(
     if receipt.turn_id is not None and receipt.superseded_by is None:
         replies = await conversations.replies(receipt.turn_id)
         parts = await conversations.deliveries(receipt.turn_id)
+    open_parts: Sequence[Delivery] = ()
+    if any(part.state is DeliveryState.PENDING for part in parts):
+        open_parts = await conversations.room_deliveries(receipt.room_id, is_open=True)
     return MessageReport(
         receipt=receipt,
         room=await conversations.room(receipt.room_id),
@@ -439,6 +445,7 @@ async def build_report(
         agent_name=agent_name,
         draft=draft,
         votes=await conversations.votes(receipt.turn_id) if receipt.turn_id is not None and replies else None,
+        behind=list_behind(open_parts),
     )
 
 

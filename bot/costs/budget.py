@@ -853,6 +853,7 @@ def _check_limit(name: str, value: float | None) -> None:
 
 
 FLUSH_INTERVAL_SECONDS = 10.0
+NOTE_SECONDS = 0.1  # from the begin of a call until its estimate is stored: a shorter one needs none
 FLUSH_TIMEOUT = 5.0
 RECENT_COST_STEP, MAX_RECENT_COSTS = timedelta(minutes=10), 150  # a day and an hour of them
 FLUSH_LABEL = "storing costs"
@@ -862,9 +863,9 @@ MAX_MODEL_NAME_LENGTH = 200
 class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
-    So messages cause no extra statements. A crash loses at most ten seconds of the sums; each message's own
-    cost is in its receipt. With `is_shared`, the costs of other processes are loaded too, and the limits that
-    they have stored.
+    So messages wait for no extra statement. A call that lasts longer than a moment is in the store by the most that it
+    may use, an estimate, until its real figures replace that: a process that is killed leaves the estimate. With
+    `is_shared`, the costs of other processes are loaded too, and the limits that they have stored.
     """
 
     def __init__(
@@ -894,6 +895,10 @@ class CostMeter:
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
+        self._numbers = count(1)
+        self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
+        self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
+        self._is_noting = False
         if budget.sharing is not None:
             budget.sharing.bind(self._take_unwritten, self._note_stored)
 
@@ -908,6 +913,7 @@ class CostMeter:
         if self._budget.sharing is not None:
             await self._budget.sharing.close()
         self._closing.set()  # not cancelled: entries being written would be counted twice
+        await self._flushes.wait(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
         if self._task is not None:
             await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
@@ -923,6 +929,42 @@ class CostMeter:
         self._budget.record(entry)
         self._add_unwritten([entry])
         return call
+
+    def begin(self, estimate: Callable[[], ModelCall], run: Run | None) -> Callable[[], None]:
+        """Count a call by the most that it may use, from a moment later until it has ended; return what ends that.
+
+        Its own figures are recorded beside that. The estimate is made only if the call lasts so long. Where processes
+        share limits they hold that in the store themselves.
+        """
+        if self._budget.sharing is not None:
+            return lambda: None
+        number, day = next(self._numbers), self._clock().date()
+
+        def build() -> CostEntry:
+            call = estimate()
+            call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
+            return _to_cost_entry(call, day, run, is_counted=True, has_failed=False)
+
+        self._begun[number] = build
+        if not self._is_noting:
+            self._is_noting = True
+            self._flushes.start(self._note_later())
+
+        def end() -> None:
+            self._begun.pop(number, None)
+            if (noted := self._noted.pop(number, None)) is not None:
+                self._add_unwritten([noted.negated()])
+
+        return end
+
+    async def _note_later(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NOTE_SECONDS):
+                await self._closing.wait()
+        self._is_noting = False
+        if self._begun:
+            with suppress(StoreUnavailable):  # the next flush stores them
+                await self._flush()
 
     async def flush(self) -> None:
         """Add unwritten entries to the store, also if the caller is cancelled.
@@ -946,6 +988,9 @@ class CostMeter:
         self._note_stored(entries)
 
     def _take_unwritten(self) -> list[CostEntry]:
+        begun, self._begun = {number: build() for number, build in self._begun.items()}, {}
+        self._add_unwritten(begun.values())
+        self._noted |= begun
         entries, self._unwritten = list(self._unwritten.values()), {}
         return entries
 
@@ -995,7 +1040,8 @@ class CostMeter:
         async with self._store_lock:
             entries = await self._store.costs_between(today, today)
             erased = await self._store.erased_usage(today)  # last: who is erased meanwhile counts twice, not never
-        self._budget.reload([*entries, *self._unwritten.values()], erased)
+        noted = (entry.negated() for entry in self._noted.values())  # these are reserved
+        self._budget.reload([*entries, *self._unwritten.values(), *noted], erased)
         self._is_loaded = True
 
 
@@ -1026,17 +1072,26 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: b
 inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=False)
 
 
+Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
+
+
 class ReservationLedger:
     """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
+
+    `begin` is given a function that estimates the most that a call may use; what it returns is called once the call is
+    recorded.
 
     A model that is known only after its first answer is assumed to have the highest price until then. Where a provider
     counts more tokens of a prompt than were estimated, later estimates are higher by as much.
     """
 
-    def __init__(self, budget: Budget, prices: PriceList, record: Record) -> None:
+    def __init__(
+        self, budget: Budget, prices: PriceList, record: Record, begin: Begin = lambda estimate, run: lambda: None
+    ) -> None:
         self._budget = budget
         self._prices = prices
         self._record = record
+        self._begin = begin
         self._models: dict[tuple[str, str, str], str] = {}
         self._excess: dict[tuple[str, str, str], float] = {}
 
@@ -1047,10 +1102,27 @@ class ReservationLedger:
         Waits until it fits beside running calls, except inside another model call. Raises BudgetSpent if a limit is
         reached, or too little is left for the call.
         """
-        request = pending.request
-        if not self._budget.limits or pending.kind is ModelType.TEXT_OFFLINE:  # the latter costs nothing
-            return self._record, request
-        run, source = current_run.get(), (handler.name, pending.kind.value, pending.model)
+        if pending.kind is ModelType.TEXT_OFFLINE:  # it costs nothing
+            return self._record, pending.request
+        source = (handler.name, pending.kind.value, pending.model)
+        record, request = (
+            await self._reserve(source, pending) if self._budget.limits else (self._record, pending.request)
+        )
+        model = self._models.get(source) or pending.model or handler.name
+        end = self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), current_run.get())
+
+        def record_and_end(call: ModelCall) -> None:
+            try:
+                if not call.error:
+                    self._models[source] = call.model
+                record(call)
+            finally:
+                end()
+
+        return record_and_end, request
+
+    async def _reserve(self, source: tuple[str, str, str], pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
+        request, run = pending.request, current_run.get()
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
         usage, max_tokens = estimate_usage(pending.kind, request), None
         if isinstance(request, TextRequest):
@@ -1072,8 +1144,6 @@ class ReservationLedger:
 
         def record_and_release(call: ModelCall) -> None:
             try:
-                if not call.error:
-                    self._models[source] = call.model
                 if not call.is_estimate:
                     excess = call.tokens_in / max(usage.tokens_in, 1)
                     self._excess[source] = max(excess, self._excess.get(source, 1.0))

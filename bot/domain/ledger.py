@@ -578,6 +578,20 @@ class CostEntry:
             "tokens_out": self.tokens_out,
         }
 
+    def negated(self) -> "CostEntry":
+        """Return an entry that takes this one's figures out of a sum."""
+        return replace(
+            self,
+            calls=-self.calls,
+            tokens_in=-self.tokens_in,
+            tokens_cached=-self.tokens_cached,
+            tokens_out=-self.tokens_out,
+            cost=-self.cost,
+            unpriced_calls=-self.unpriced_calls,
+            estimated_calls=-self.estimated_calls,
+            failed_calls=-self.failed_calls,
+        )
+
     def plus(self, other: "CostEntry") -> "CostEntry":
         """Return an entry with the figures of both; the key is this entry's."""
         return CostEntry(

@@ -134,6 +134,7 @@ class PendingCall(Generic[R]):
 
     A call is retried at most `max_retries` times, where that is set, if a handler is busy. `model` is the one that will
     answer, where it is known. A budget that runs out may lower the limit of an answer, to no fewer than `min_tokens`.
+    `waited_seconds` of the time for its retries have passed while its handler rested.
     """
 
     kind: ModelType
@@ -143,6 +144,7 @@ class PendingCall(Generic[R]):
     max_retries: int | None = None
     model: str = ""
     min_tokens: int | None = None
+    waited_seconds: float = 0.0
 
 
 BYTES_PER_TOKEN = 3  # letters, digits and spaces of ASCII; any other byte may be a token of its own

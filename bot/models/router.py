@@ -9,7 +9,7 @@ import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from bot.concurrency.clock import TimeSource
 from bot.concurrency.tasks import FairSlots
 from bot.domain.ledger import ModelCall
 from bot.errors import (
@@ -37,6 +38,7 @@ from bot.errors import (
     ToolsRefused,
 )
 from bot.models.handler import (
+    MAX_RETRY_SECONDS,
     MORE_TOKENS,
     AnswerFormSetting,
     Attempt,
@@ -165,6 +167,7 @@ MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of 
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
 ListOwners = Callable[[], Collection[Hashable]]  # for whom a call is made: a person, a room, a token
+LeaveSlot = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @dataclass(slots=True)
@@ -238,10 +241,12 @@ class HandlerHealth:
     fails, the breaker opens again. Outages are logged at most once an hour.
     """
 
-    def __init__(self, handler: ModelHandler, clock: Callable[[], float]) -> None:
-        self._handler, self._clock = handler, clock
+    def __init__(self, handler: ModelHandler, time: TimeSource) -> None:
+        self._handler, self._clock, self._sleep = handler, time.monotonic, time.sleep
         self._label = f"{handler.name} ({handler.type})"
         self._outages_in_row, self._open_until, self._has_trial = 0, 0.0, False
+        self._asked_until = 0.0  # a busy server has asked not to be called before
+        self._reopened = asyncio.Event()
         self._failures_in_row, self._cause = 0, ""
         self._down_since: float | None = None
         self._logged_at, self._unlogged_count, self._is_logged = -inf, 0, False
@@ -265,14 +270,31 @@ class HandlerHealth:
         """Return for how many seconds the handler is not called."""
         return max(0.0, self._open_until - self._clock()) if self._outages_in_row >= FAILURE_THRESHOLD else 0.0
 
+    def find_obstacle(self) -> str:
+        """Return why no call may be made now, empty if one may: the breaker is open, or a trial call is running."""
+        if rest := self._find_rest():
+            return f"{self._handler.name}: failed repeatedly, next attempt in {rest:.0f} s"
+        if self._has_trial and self._outages_in_row >= FAILURE_THRESHOLD:
+            return f"{self._handler.name}: failed repeatedly, a trial call is running"
+        return ""
+
+    def find_delay(self) -> float:
+        """Return in how many seconds a trial call may succeed; 0 while one is running."""
+        return max(0.0, max(self._open_until, self._asked_until) - self._clock()) if self._find_rest() else 0.0
+
+    async def wait(self, seconds: float) -> None:
+        """Wait so long, or until a trial call has ended or the breaker has closed."""
+        reopened, sleep = (asyncio.ensure_future(wait) for wait in (self._reopened.wait(), self._sleep(seconds)))
+        try:
+            await asyncio.wait((reopened, sleep), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reopened.cancel()
+            sleep.cancel()
+
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Wrap one call, and record how it ends; raises ModelUnavailable at once while the breaker is open."""
-        if rest := self._find_rest():
-            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, next attempt in {rest:.0f} s")
+        """Wrap one call that has no obstacle, and record how it ends."""
         is_trial = self._outages_in_row >= FAILURE_THRESHOLD
-        if is_trial and self._has_trial:
-            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, a trial call is running")
         self._has_trial |= is_trial
         started_at = self._clock()
         try:
@@ -283,6 +305,7 @@ class HandlerHealth:
             is_outage = isinstance(error, ModelBusy | ModelTooSlow | ModelUnreachable)
             self._outages_in_row = self._outages_in_row + 1 if is_outage else 0  # it is reachable
             self._open_until = self._clock() + OPEN_SECONDS
+            self._asked_until = self._clock() + ((error.retry_after or 0.0) if isinstance(error, ModelBusy) else 0.0)
             if not isinstance(error, PromptTooLong):
                 self.failed += 1
                 self.record_failure(error)
@@ -297,6 +320,9 @@ class HandlerHealth:
         finally:
             if is_trial:  # not a call that was running before the breaker opened
                 self._has_trial = False
+            if is_trial or self._outages_in_row < FAILURE_THRESHOLD:
+                self._reopened.set()
+                self._reopened = asyncio.Event()
 
     def record_failure(self, error: ModelError) -> None:
         """Record the cause of a failed attempt."""
@@ -320,6 +346,7 @@ class HandlerClient:
     """Calls one handler, with a limit of concurrent calls, which their owners share.
 
     `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
+    In the context of `leave_slot` a call waits while the handler rests.
     """
 
     handler: ModelHandler
@@ -329,28 +356,55 @@ class HandlerClient:
     _list_owners: ListOwners
     _profiles: dict[tuple[str, str], ModelProfile]
     _queues: dict[str, ServerQueue]
+    _leave_slot: LeaveSlot
 
     def __post_init__(self) -> None:
-        self.health = HandlerHealth(self.handler, self._policy.time.monotonic)
+        self.health = HandlerHealth(self.handler, self._policy.time)
         self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
-        retried once, an unreachable server never. Tools that the provider refuses are left out.
+        retried once, an unreachable server never. Tools that the provider refuses are left out. While the handler
+        rests after failures, a call waits for it as long as it could be retried; not with `has_next`.
 
-        Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
+        Raises ModelUnavailable if it stays busy or rests, ModelError for other failures of the handler.
         """
         owners, size = self._list_owners(), count_bytes(pending.request)
         try:
-            # The memory first: what holds some, such as an attachment, also waits for a slot.
-            async with self._policy.memory.hold(size), self._slots.hold(owners):
-                with self.health.guard():
-                    return await self._send(pending, has_next=has_next)
+            while True:
+                pending = await self._wait_for_health(pending, has_next=has_next)
+                # The memory first: what holds some, such as an attachment, also waits for a slot.
+                async with self._policy.memory.hold(size), self._slots.hold(owners):
+                    if self.health.find_obstacle():  # it came while the call waited for its slot
+                        continue
+                    with self.health.guard():
+                        return await self._send(pending, has_next=has_next)
         except MemoryLimitReached as error:
             raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
+
+    async def _wait_for_health(self, pending: PendingCall[R], *, has_next: bool) -> PendingCall[R]:
+        """Wait until the handler may be called, and return the call with the time that it has waited.
+
+        Raises ModelUnavailable once it has waited as long as retries may take, at once if a trial call comes too late
+        for it, or if its retries have a limit of their own: something else waits for it then.
+        """
+        if not self.health.find_obstacle():
+            return pending
+        monotonic = self._policy.time.monotonic
+        can_wait = not has_next and pending.max_retries is None and self._policy.max_retries > 0
+        end_time = monotonic() + MAX_RETRY_SECONDS - pending.waited_seconds if can_wait else -inf
+        started_at = monotonic()
+        async with self._leave_slot():
+            while obstacle := self.health.find_obstacle():
+                left, delay = end_time - monotonic(), self.health.find_delay()
+                if left <= 0 or delay > left:
+                    raise ModelUnavailable(obstacle)
+                self._on_retry(self.handler, ModelUnavailable(obstacle), delay)
+                await self.health.wait(delay or left)
+        return replace(pending, waited_seconds=pending.waited_seconds + monotonic() - started_at)
 
     async def profile(self) -> ModelProfile:
         """Return what is known of the model that will answer."""
@@ -445,7 +499,7 @@ class HandlerClient:
             except ModelBusy as error:
                 failures += 1
                 self.health.record_failure(error)
-                elapsed = policy.time.monotonic() - started_at
+                elapsed = pending.waited_seconds + policy.time.monotonic() - started_at
                 delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
                     raise
@@ -495,7 +549,7 @@ class ModelRouter:
     made; many calls of one owner leave room for those of others. `sampling` fills in what a text request of a type
     leaves open. `answer_form` is the operator's choice of the form of answers. Texts are returned storable and bounded,
     vectors finite and as many as
-    texts.
+    texts. `leave_slot` gives a context in which a call waits while its handler rests after failures.
     """
 
     def __init__(
@@ -519,11 +573,19 @@ class ModelRouter:
         self._queues: dict[str, ServerQueue] = {}
         self._sampling = sampling or {}
         self._answer_form = answer_form
+        self.leave_slot: LeaveSlot = nullcontext
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
         client = HandlerClient(
-            handler, self._policy, self._reserve, self._on_retry, self._list_owners, self._profiles, self._queues
+            handler,
+            self._policy,
+            self._reserve,
+            self._on_retry,
+            self._list_owners,
+            self._profiles,
+            self._queues,
+            lambda: self.leave_slot(),
         )
         clients = self._clients[handler.type]
         clients.append(client)

@@ -147,9 +147,9 @@ class ConversationReader:
         """Return a delivery; None where the agent has made none with this id, or long ago."""
         return await self._store.ledger.delivery(delivery_id)
 
-    async def room_deliveries(self, room_id: UUID) -> list[Delivery]:
+    async def room_deliveries(self, room_id: UUID, *, is_open: bool | None = None) -> list[Delivery]:
         """List the deliveries of a room, in sending order; sent ones are stored for as long as receipts."""
-        return await self._store.ledger.deliveries(room_id=room_id)
+        return await self._store.ledger.deliveries(room_id=room_id, is_open=is_open)
 
     async def has_sent(self, room_id: UUID, message_id: str) -> bool:
         """Return whether the agent has sent the message with this id on the platform in a room."""

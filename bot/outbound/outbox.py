@@ -822,6 +822,20 @@ class DeliveryStatus:
     next_attempt_at: datetime | None = None
 
 
+BEHIND_CAUSE = "behind another part of its room"
+
+
+def list_behind(parts: Sequence[Delivery]) -> frozenset[str]:
+    """Return the ids of parts that were never attempted and wait behind an earlier one of their room among `parts`."""
+    first: dict[UUID, int] = {}
+    for part in parts:
+        if part.state in OPEN_STATES:
+            first[part.room_id] = min(part.seq, first.get(part.room_id, part.seq))
+    return frozenset(
+        part.id for part in parts if part.state in OPEN_STATES and not part.attempts and part.seq > first[part.room_id]
+    )
+
+
 def is_dropped(part: Delivery) -> bool:
     """Return whether an operator has given a part up; it is sent again only by name."""
     return part.state is DeliveryState.FAILED and part.cause == DROPPED_CAUSE

@@ -15,7 +15,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -215,6 +215,7 @@ MAX_BLOCKING_SECONDS = 60.0
 ATTEMPT_TIMEOUT = 60.0
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0, 86_400.0
 MAX_FAST_RETRIES = 5
+WAIT_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +293,12 @@ def retry_delay(attempts: int, retry_after: float | None = None, *, jitter: floa
 def has_retry_after(retry_after: float | None) -> bool:
     """Return whether a platform has named a wait, which is then respected, however long it has lasted."""
     return retry_after is not None and math.isfinite(retry_after) and retry_after > 0
+
+
+def describe_wait(cause: str, since: datetime | None, until: datetime) -> str:
+    """Return the cause of a wait that a platform asks for, with its begin, the first attempt, and about its end."""
+    begin = f" since {since.astimezone(UTC):{WAIT_FORMAT}} UTC," if since is not None else ""
+    return f"{cause}; waiting{begin} until about {until.astimezone(UTC):{WAIT_FORMAT}} UTC"
 
 
 async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
@@ -546,8 +553,10 @@ class RoomSender:
         if state in OPEN_STATES and not is_set_aside and self._is_given_up(queue, delivery, delay, attempt.retry_after):
             cause = f"given up after {delivery.attempts} attempts: {cause}"
             state = DeliveryState.FAILED if state is DeliveryState.PENDING else DeliveryState.UNKNOWN
-        elif delay > MAX_DELAY_SECONDS and cause != delivery.cause:
+        elif delay > MAX_DELAY_SECONDS and not (cause and delivery.cause.startswith(cause)):
             logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
+        if state in OPEN_STATES and has_retry_after(attempt.retry_after):
+            cause = describe_wait(cause, delivery.first_attempt_at, self.clock() + timedelta(seconds=delay))
         return replace(delivery, state=state, external_id=attempt.external_id, cause=cause)
 
     def _is_given_up(self, queue: SendingQueue, delivery: Delivery, delay: float, retry_after: float | None) -> bool:

@@ -731,6 +731,7 @@ async def _running_agent(
         agent.outbox.on_reopened = inbox.processor.reopen
         inbox.processor.on_resumed = pipeline.turn_queue.expect
         pipeline.turn_queue.resume_slots = inbox.processor.resume_slots
+        models.leave_slot = inbox.processor.resume_slots.leave
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)
@@ -801,7 +802,7 @@ def _build_router(
         max_retries=model_settings.model_retries,
         memory=config.memory,
     )
-    reservations = ReservationLedger(budget, prices, record)
+    reservations = ReservationLedger(budget, prices, record, meter.begin)
     sampling = read_sampling(config.settings)
     return ModelRouter(
         reserve=reservations.reserve,

@@ -14,6 +14,7 @@ from tests.chaos.verdict import APOLOGY
 pytestmark = pytest.mark.long
 FACTS = "SELECT count(*) FROM memories WHERE kind = 'FACT'"
 UNEVALUATED = "SELECT count(*) FROM receipts WHERE is_evaluated = 0"
+COUNTED = "SELECT coalesce(sum(calls), 0) FROM costs"
 UNKNOWN = "SELECT count(*) FROM deliveries WHERE state = 'unknown'"
 BATCH = 100
 OTHERS, MOST_CRASHES = 200, 14
@@ -413,3 +414,22 @@ async def test_simultaneous_messages_are_each_answered_once_after_a_kill_at_any_
             name, _, times = point.partition(":")
             await scene.run_until_killed(name, times=int(times))
         await assert_settled_without_complaints(scene)
+
+
+@pytest.mark.failure("O-02")
+async def test_a_model_call_that_is_under_way_at_a_kill_is_in_the_sums_once(open_scene: OpenScene) -> None:
+    async with open_scene() as scene:
+        scene.platform.feed("room", "hello")
+        scene.model.least_together = 2  # the call is never answered
+        async with scene.program.running() as bot:
+            await scene.wire.until_seen(
+                lambda: scene.model.calls > 0 and scene.database.count(COUNTED) == scene.model.calls,
+                seconds=TIMEOUT,
+                what="the estimate of the call",
+            )
+            bot.kill()
+            await bot.wait(TIMEOUT)
+        scene.model.least_together = 1
+        await assert_settled_without_complaints(scene)
+        assert scene.model.asked["reply", "m1"] == 2
+        assert scene.database.count(COUNTED) == scene.model.calls

@@ -159,3 +159,80 @@ async def test_a_budget_knows_after_a_restart_what_was_spent_before() -> None:
     async with second:
         second.record(CALL, RUN)
         assert budget.find_reached_limit(ROOM, PERSON) == LIMIT
+
+
+def estimate() -> ModelCall:
+    return replace(CALL, tokens_cached=0, is_estimate=True)
+
+
+async def sums(store: SqlCosts) -> list[tuple[int, int, int, float]]:
+    """Return calls, estimated calls, tokens and dollars of each stored sum."""
+    entries = await store.costs_between(DAY, DAY)
+    return [(entry.calls, entry.estimated_calls, entry.tokens, round(entry.cost, 9)) for entry in entries]
+
+
+@pytest.mark.failure("O-02")
+async def test_a_call_under_way_is_stored_as_an_estimate_until_its_figures_replace_that() -> None:
+    store = CountingCosts()
+    meter, _ = build_meter(store)
+    async with meter:
+        end = meter.begin(estimate, RUN)
+        await store.written.wait()
+        assert await sums(store) == [(1, 1, 1_100_000, 3.5)]
+        await meter.flush()
+        assert store.writes == 1, "it is stored once"
+        meter.record(replace(CALL, tokens_in=1_000, tokens_out=0, tokens_cached=0), RUN)
+        end()
+    assert await sums(store) == [(1, 0, 1_000, 0.0025)]
+
+
+@pytest.mark.failure("O-02")
+async def test_what_a_killed_process_had_under_way_counts_once_in_the_next() -> None:
+    store = CountingCosts()
+    killed, _ = build_meter(store)
+    killed.begin(estimate, RUN)
+    await killed.flush()
+    meter, budget = build_meter(store, replace(LIMIT, maximum=3.5))
+    async with meter:
+        assert budget.find_reached_limit(ROOM, PERSON) is not None
+    assert await sums(store) == [(1, 1, 1_100_000, 3.5)]
+
+
+async def test_a_call_that_ends_within_a_moment_causes_no_further_write() -> None:
+    store = CountingCosts()
+    meter, _ = build_meter(store)
+    async with meter:
+        for _ in range(10):
+            end = meter.begin(estimate, RUN)
+            meter.record(CALL, RUN)
+            end()
+    assert store.writes == 1
+    assert await sums(store) == [(10, 0, 11_000_000, 28.75)]
+
+
+@pytest.mark.failure("O-02")
+async def test_an_estimate_is_stored_once_although_the_store_was_unavailable() -> None:
+    store = CountingCosts()
+    meter, _ = build_meter(store)
+    async with meter:
+        end = meter.begin(estimate, RUN)
+        store.is_unavailable = True
+        with pytest.raises(StoreUnavailable):
+            await meter.flush()
+        store.is_unavailable = False
+        await meter.flush()
+        assert await sums(store) == [(1, 1, 1_100_000, 3.5)]
+        end()
+    assert [entry for entry in await sums(store) if any(entry)] == []
+
+
+@pytest.mark.failure("O-02")
+async def test_a_call_under_way_is_reserved_and_not_spent() -> None:
+    store = CountingCosts()
+    meter, budget = build_meter(store, replace(LIMIT, maximum=3.0))
+    async with meter:
+        end = meter.begin(estimate, RUN)
+        await meter.flush()
+        await meter.reload()
+        assert budget.find_reached_limit(ROOM, PERSON) is None
+        end()

@@ -14,7 +14,10 @@ NO_JITTER = 0.0
 
 
 class RouterBench:
-    """A router that records its calls, the called handlers and the delays between attempts."""
+    """A router that records its calls, the called handlers and the delays between attempts.
+
+    Without a `time`, a sleep moves its clock at once.
+    """
 
     def __init__(
         self,
@@ -24,15 +27,15 @@ class RouterBench:
         token: float = 2.0,
         retries: int = 0,
         random_fraction: Callable[[], float] = lambda: NO_JITTER,
+        time: TimeSource | None = None,
         **router: Any,
     ) -> None:
         self.calls: list[ModelCall] = []
         self.handler_calls: list[str] = []
         self.waits: list[float] = []
         self.now = 0.0
-        policy = CallPolicy(
-            first, pause, token, retries, random_fraction, TimeSource(monotonic=lambda: self.now, sleep=self._sleep)
-        )
+        time = time or TimeSource(monotonic=lambda: self.now, sleep=self._sleep)
+        policy = CallPolicy(first, pause, token, retries, random_fraction, time)
         self.router = ModelRouter(**{"reserve": self._reserve, "policy": policy, **router})
 
     async def _reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:

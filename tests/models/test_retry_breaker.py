@@ -2,16 +2,23 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
+from bot.concurrency.tasks import TaskSlots
 from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, ModelUnreachable, PromptTooLong
-from bot.models.router import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS
-from bot.models.types import ModelType, TextRequest, TextResult
-from tests.models.bench import RouterBench, build_result
+from bot.models.handler import MAX_RETRY_SECONDS
+from bot.models.router import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS, ModelRouter
+from bot.models.types import ImageDescriptionRequest, ModelType, ModerationRequest, TextRequest, TextResult
+from bot.testing import ManualClock
+from tests.models.bench import RouterBench, answer_never, build_result
 
+T = TypeVar("T")
 REQUEST = TextRequest("Hello?")
 BUSY = ModelBusy("500")
+UNREACHABLE = ModelUnreachable("the connection is refused")
 
 
 async def fail(bench: RouterBench, times: int) -> None:
@@ -111,14 +118,207 @@ async def test_a_call_from_before_the_opening_admits_no_second_trial() -> None:
 
 @pytest.mark.failure("E-08")
 async def test_waiting_calls_do_not_reach_a_failing_handler() -> None:
-    bench = RouterBench(retries=8)
+    clock = ManualClock()
+    bench = RouterBench(retries=8, time=clock.time_source)
     bench.serve(BUSY)
-    crowd = [bench.router.text(REQUEST) for _ in range(1000)]
-    results = await asyncio.gather(*crowd, return_exceptions=True)
+    crowd = asyncio.gather(*(bench.router.text(REQUEST) for _ in range(1000)), return_exceptions=True)
+    results = await run_until(clock, crowd)
 
     assert all(isinstance(error, ModelUnavailable) for error in results)
-    assert len(bench.handler_calls) <= MAX_CONCURRENT_CALLS * 9
-    assert len([error for error in results if "failed repeatedly" in str(error)]) >= 1000 - MAX_CONCURRENT_CALLS
+    assert len([error for error in results if "failed repeatedly" in str(error)]) >= 1000 - MAX_CONCURRENT_CALLS - 2
+    assert len(bench.handler_calls) <= (MAX_CONCURRENT_CALLS + 2) * 9  # those at first, and trials after 30 seconds
+
+
+async def run_until(clock: ManualClock, done: asyncio.Future[T]) -> T:
+    """Advance the clock to each sleeper's time in turn, until a future is done; return its result."""
+    while not done.done():
+        sleeping = asyncio.ensure_future(clock.wait_for_sleepers())
+        await asyncio.wait((sleeping, done), return_when=asyncio.FIRST_COMPLETED)
+        if sleeping.done():
+            clock.advance(sleeping.result())
+        sleeping.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+    return done.result()
+
+
+class Outage:
+    """A model of which three calls have failed, at the start of the half minute in which it is not called."""
+
+    def __init__(self, *answers: object, error: ModelUnavailable = UNREACHABLE, **bench: Any) -> None:
+        self.clock = ManualClock()
+        self.retried: list[float] = []
+        self.bench = RouterBench(
+            retries=8,
+            time=self.clock.time_source,
+            on_retry=lambda handler, error, delay: self.retried.append(delay),
+            **bench,
+        )
+        self.bench.serve([error] * 3 + list(answers))
+
+    async def begin(self) -> "Outage":
+        """Have the three calls fail."""
+        for _ in range(3):
+            with pytest.raises(ModelUnavailable):
+                await self.bench.router.text(REQUEST)
+        return self
+
+    def ask(self, count: int = 1) -> list[asyncio.Task[TextResult]]:
+        """Start so many calls."""
+        return [asyncio.ensure_future(self.bench.router.text(REQUEST)) for _ in range(count)]
+
+    async def pass_time(self, *seconds: float) -> None:
+        """Advance the clock in steps, once a call waits by it."""
+        for step in seconds:
+            await self.clock.wait_for_sleepers()
+            self.clock.advance(step)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+
+@pytest.mark.failure("E-08")
+async def test_without_another_model_a_call_waits_for_the_next_trial() -> None:
+    outage = await Outage(build_result()).begin()
+    [call] = outage.ask()
+    await outage.pass_time(OPEN_SECONDS - 1)
+    assert not call.done()
+    await outage.pass_time(1)
+
+    assert (await call).text == "Hello."
+    assert outage.retried == [OPEN_SECONDS]
+
+
+@pytest.mark.failure("E-08")
+async def test_waiting_calls_send_a_single_trial_and_go_on_when_it_has_succeeded() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(request: object) -> TextResult:
+        asked.set()
+        await go.wait()
+        return build_result()
+
+    outage = await Outage(wait).begin()
+    calls = outage.ask(20)
+    await outage.pass_time(OPEN_SECONDS)
+    await asked.wait()
+    late = outage.ask()
+    await asyncio.sleep(0)
+    assert len(outage.bench.handler_calls) == 4
+    go.set()
+
+    assert {result.text for result in await asyncio.gather(*calls, *late)} == {"Hello."}
+    assert len(outage.bench.handler_calls) == 3 + 21
+
+
+@pytest.mark.failure("E-08")
+async def test_waiting_calls_go_on_waiting_after_a_failed_trial() -> None:
+    outage = await Outage(UNREACHABLE, build_result()).begin()
+    calls = outage.ask(5)
+    await outage.pass_time(OPEN_SECONDS)
+    assert (len(outage.bench.handler_calls), [call.done() for call in calls].count(True)) == (4, 1)
+    await outage.pass_time(OPEN_SECONDS)
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [isinstance(result, TextResult) for result in results].count(True) == 4
+    assert len(outage.bench.handler_calls) == 3 + 1 + 4
+
+
+@pytest.mark.failure("E-08")
+async def test_a_waiting_call_fails_once_it_has_waited_as_long_as_retries_take() -> None:
+    outage = await Outage(answer_never).begin()
+    [trial, call] = outage.ask(2)
+    await outage.pass_time(OPEN_SECONDS, MAX_RETRY_SECONDS - OPEN_SECONDS)
+    with pytest.raises(ModelUnavailable, match="a trial call is running"):
+        await call
+    trial.cancel()
+
+    assert len(outage.bench.handler_calls) == 4
+
+
+@pytest.mark.failure("E-08")
+async def test_the_time_that_a_call_has_waited_counts_as_time_of_its_retries() -> None:
+    outage = await Outage(BUSY).begin()
+    [call] = outage.ask()
+    with pytest.raises(ModelUnavailable, match="500"):
+        await run_until(outage.clock, call)
+
+    assert outage.clock.monotonic() <= MAX_RETRY_SECONDS
+
+
+@pytest.mark.failure("E-08")
+async def test_where_the_server_asks_for_more_time_than_a_call_has_it_fails_at_once() -> None:
+    outage = await Outage(error=ModelBusy("503", retry_after=3600.0)).begin()
+    with pytest.raises(ModelUnavailable, match="failed repeatedly"):
+        await outage.bench.router.text(REQUEST)
+
+
+@pytest.mark.failure("E-08")
+async def test_with_another_model_a_call_waits_only_for_the_last() -> None:
+    outage = Outage(build_result())
+    outage.bench.serve([UNREACHABLE] * 3 + [build_result("The second.")], name="second")
+    await outage.begin()
+    [call] = outage.ask()
+    await outage.pass_time(OPEN_SECONDS)
+
+    assert (await call).text == "The second."
+    assert outage.bench.handler_calls == ["first", "second"] * 3 + ["second"]
+
+
+@pytest.mark.failure("E-09")
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        (ModelType.TEXT_EMBEDDING, lambda router: router.embed(["hi"], is_question=True)),
+        (ModelType.IMAGE_DESCRIPTION, lambda router: router.describe(ImageDescriptionRequest(b"", "image/png"))),
+        (ModelType.MODERATION, lambda router: router.moderate(ModerationRequest("hi"))),
+    ],
+)
+async def test_what_a_reply_waits_for_does_not_wait_for_a_trial(
+    kind: ModelType, call: Callable[[ModelRouter], Awaitable[object]]
+) -> None:
+    bench = RouterBench(retries=8, time=ManualClock().time_source)
+    bench.serve(UNREACHABLE, kind=kind)
+    for cause in ("refused", "refused", "refused", "failed repeatedly"):
+        with pytest.raises(ModelUnavailable, match=cause):
+            await call(bench.router)
+
+
+async def test_without_retries_no_call_waits_for_a_trial() -> None:
+    bench = RouterBench(retries=0, time=ManualClock().time_source)
+    bench.serve(UNREACHABLE)
+    for cause in ("refused", "refused", "refused", "failed repeatedly"):
+        with pytest.raises(ModelUnavailable, match=cause):
+            await bench.router.text(REQUEST)
+
+
+@pytest.mark.failure("E-08")
+async def test_a_waiting_call_that_is_cancelled_leaves_the_trial_to_the_others() -> None:
+    outage = await Outage(answer_never, build_result()).begin()
+    [first, second, third] = outage.ask(3)
+    await outage.clock.wait_for_sleepers(3)
+    second.cancel()
+    await outage.pass_time(OPEN_SECONDS)
+    assert second.cancelled()
+    first.cancel()  # the trial
+
+    assert (await third).text == "Hello."
+
+
+@pytest.mark.failure("E-08")
+async def test_a_waiting_call_leaves_the_slot_of_its_task() -> None:
+    outage, slots = await Outage(build_result()).begin(), TaskSlots(1)
+    outage.bench.router.leave_slot = slots.leave
+
+    async def ask() -> TextResult:
+        async with slots.hold():
+            return await outage.bench.router.text(REQUEST)
+
+    call = asyncio.ensure_future(ask())
+    await outage.clock.wait_for_sleepers()
+    async with slots.hold():
+        await outage.pass_time(OPEN_SECONDS)
+
+    assert (await call).text == "Hello."
 
 
 async def test_a_cancelled_trial_call_does_not_change_the_breaker() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
-from bot.outbound.outbox import Outbox, OutgoingReply, UndeliveredParts
+from bot.outbound.outbox import Outbox, OutgoingReply, UndeliveredParts, list_behind
 from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter
 
@@ -124,13 +125,29 @@ async def test_a_part_waiting_between_attempts_can_be_dropped_without_blocking_o
     first, _ = await unsent.parts()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert await state_of(store, first) == (DeliveryState.PENDING, "slow down")
+    state, cause = await state_of(store, first)
+    assert state is DeliveryState.PENDING
+    assert cause.startswith("slow down; waiting ")
     decided = await unsent.drop(first.id)
     assert decided is not None
     assert decided.is_done
     assert await adapter.wait_until_sent(1) == ["Second."]
     assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED_CAUSE)
     assert await outbox.drain(5) == 0
+
+
+async def test_a_part_says_since_when_and_until_when_it_waits_for_the_platforms_limit(
+    outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
+) -> None:
+    outbox.connect(RecordingAdapter(faults=[NotSent("slow down", retry_after=600)]))
+    await say(outbox, "First.", clock)
+    await say(outbox, "Second.", clock)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    first, second = await unsent.parts()
+    until = (clock() + timedelta(seconds=600)).strftime("%Y-%m-%d %H:%M:%S")
+    assert first.cause == f"slow down; waiting since {clock():%Y-%m-%d %H:%M:%S} UTC, until about {until} UTC"
+    assert list_behind([first, second]) == {second.id}
 
 
 async def test_a_part_being_sent_cannot_be_dropped(

@@ -13,6 +13,7 @@ from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import read_store, run_connected
 from bot.domain.ledger import DeliveryState
 from bot.operate.operations import Operations, PartDecision
+from bot.outbound.outbox import BEHIND_CAUSE, list_behind
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
@@ -71,10 +72,13 @@ def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | No
 
 async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]]:
     """Return the undelivered parts as JSON, with the names of the HTTP API."""
-    parts = await operations.describe_parts(await operations.undelivered.parts(limit))
+    undelivered = await operations.undelivered.parts(limit)
+    parts, behind = await operations.describe_parts(undelivered), list_behind(undelivered)
     hidden = {"agent_id", "status", "why", "next_attempt_at", "receipt_id"}
     return [
-        part.model_dump(exclude=hidden) | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
+        part.model_dump(exclude=hidden)
+        | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
+        | ({"cause": BEHIND_CAUSE} if part.id in behind and not part.cause else {})
         for part in parts
     ]
 

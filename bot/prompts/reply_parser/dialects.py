@@ -266,10 +266,25 @@ MAX_MENTION = 24  # characters between two markers that a sentence mentions, suc
 _CODE = r"(?P<code>`+|~{3,})"
 _ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
 _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
-_FIRST_CHARACTERS = r"(?=[<\[◁`~>#\]✿]|functools\[)"  # of each marker that is not at the start of the text
 _AT_START = r"\A"
+# Where a marker may begin, by the family that its first characters tell: to try all markers there takes ten times as
+# long. Those in angle brackets end, or have their first "=", before the next bracket.
+_CANDIDATE = re.compile(
+    r"(?P<code>`|~~~)|(?P<token><(?=[|｜][\w▁/][^<>]*+>))|(?P<closing></(?=[\w|｜-][^<>]*+>))"
+    r"|(?P<tag><(?=[\w-][^<>=]*+[=>]))|(?P<bracket>\[(?=[\w/|]))|(?P<other>[◁✿]|\](?=~)|>(?=>>[\w.])|(?<=\n)#(?=##)|functools\[)",
+    re.IGNORECASE,
+)
+# What the expression of a marker of each family contains.
+_FAMILIES = {
+    "token": re.compile(r"<(?:\[\|｜\]|\\\|)"),
+    "closing": re.compile(r"</"),
+    "tag": re.compile(r"(?<!\?P)<(?!\[\||\\\||/(?!\?)|[=!])"),
+    "bracket": re.compile(r"\\\["),
+    "other": re.compile(r"◁|✿|###|>>>|\\\]~|functools"),
+}
 _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*+")
+_FENCE_INDENT = re.compile(r"[ \t>]*+")
 _MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z")
 _GOES_ON = re.compile(r"[ \t]+[a-z(/+&=|—–-]|[ \t]*[.,;:!?)\"'”’/](?!\w)|[ \t]*\Z")
 
@@ -302,8 +317,8 @@ class Cleaned:
     rest: str = ""
 
 
-def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str], dict[str, Dialect]]:
-    """Return the pattern of all markers, and the dialect of each of its groups."""
+def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[str, re.Pattern[str]], dict[str, Dialect]]:
+    """Return the pattern of the markers of each family, and the dialect of each group of the patterns."""
     dialects: dict[str, Dialect] = {}
     openings: list[str] = []
     closings: list[str] = []
@@ -324,13 +339,16 @@ def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str]
     ends = [opening for opening in openings if opening.startswith("(?P<end")]
     at_start = [opening for opening in openings if f">{_AT_START}" in opening]
     others = [opening for opening in openings if opening not in (*ends, *at_start)]
-    alternatives = "|".join((_CODE, _ROOT, *others, *closings, *ends))
-    pattern = rf"{'|'.join(at_start)}|{_FIRST_CHARACTERS}(?:{alternatives})"
-    return re.compile(pattern, re.IGNORECASE | re.MULTILINE), dialects
+    markers = (*others, *closings, *ends)
+    families = {family: [marker for marker in markers if sign.search(marker)] for family, sign in _FAMILIES.items()}
+    families["tag"].insert(0, _ROOT)
+    families |= {"start": at_start, "code": [_CODE]}
+    flags = re.IGNORECASE | re.MULTILINE
+    return {family: re.compile("|".join(markers), flags) for family, markers in families.items()}, dialects
 
 
 _TABLE = tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
-_MARKER, _DIALECTS = _compile(_TABLE)
+_MARKERS, _DIALECTS = _compile(_TABLE)
 _CALL_LANGUAGES = frozenset(language for entry in _TABLE["call_fence"] for language in entry["languages"])
 _REWRITES = [(re.compile(entry["match"], re.IGNORECASE), entry["to"]) for entry in _TABLE["rewrite"]]
 WRAPPER = re.compile("|".join(entry["open"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
@@ -345,6 +363,24 @@ _HARMONY_WITHOUT_TOKENS = re.compile(
 )
 _HARMONY_OPEN = re.compile(r"<\|(?:start|channel)\|>")
 _RECIPIENT = re.compile(r"to=([\w.:-]+)")
+
+
+def _find_marker(text: str, position: int) -> re.Match[str] | None:
+    """Return the first marker from a position on."""
+    if match := _MARKERS["start"].match(text, position):
+        return match
+    for candidate in _CANDIDATE.finditer(text, position):
+        if match := _MARKERS[candidate.lastgroup or ""].match(text, candidate.start()):
+            return match
+    return None
+
+
+def _match_marker(text: str, position: int) -> re.Match[str] | None:
+    """Return the marker that begins at a position."""
+    if match := _MARKERS["start"].match(text, position):
+        return match
+    candidate = _CANDIDATE.match(text, position)
+    return _MARKERS[candidate.lastgroup or ""].match(text, position) if candidate else None
 
 
 def rewrite(text: str) -> str:
@@ -372,7 +408,7 @@ def peel(text: str) -> Cleaned:
     while True:
         space = _SPACE.match(text, position)
         position = space.end() if space else position
-        match = _MARKER.match(text, position)
+        match = _match_marker(text, position)
         group = (match.lastgroup or "") if match else ""
         if match is None or group in ("code", "root") or _DIALECTS[group].kind == "call":
             break
@@ -411,13 +447,13 @@ class _Cleaner:
         self.pieces: list[str] = []
         self.has_html = False  # whether the text has a tag that one of the end tokens closes
         self.unclosed_names: set[str] = set()  # of dialects of which no closing marker follows
-        self.paragraph_end = 0
+        self.paragraph_end = self.line_start = self.line_searched = 0
         self.unclosed_ticks: dict[int, int] = {}  # where no run of that many backticks follows before
 
     def run(self) -> Cleaned:
         """Return the cleaned text."""
         text, position = self.text, 0
-        while match := _MARKER.search(text, position):
+        while match := _find_marker(text, position):
             if match.start() > position:
                 self.pieces.append(text[position : match.start()])
             group = match.lastgroup or ""
@@ -464,13 +500,13 @@ class _Cleaner:
     def _pass_code(self, match: re.Match[str]) -> int:
         """Return the end of code that begins here; the content of a fence for calls is read as calls."""
         text, mark = self.text, match[0]
-        line_start = text.rfind("\n", 0, match.start()) + 1
-        line_end = text.find("\n", match.end())
+        line_start = self._find_line_start(match.start())
+        is_fence = len(mark) > 2 and _FENCE_INDENT.fullmatch(text, line_start, match.start()) is not None
+        line_end = text.find("\n", match.end()) if is_fence else match.end()
         language = text[match.end() : line_end if line_end >= 0 else len(text)]
-        is_fence = len(mark) > 2 and not text[line_start : match.start()].strip(" \t>") and "`" not in language
-        if not is_fence:
+        if not is_fence or "`" in language:
             return self._keep(match, self._find_ticks_end(match) if mark[0] == "`" else match.end())
-        closing = re.compile(rf"^[ \t>]*{mark}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, match.end())
+        closing = re.compile(rf"^[ \t>]*{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE).search(text, match.end())
         end = len(text) if closing is None else closing.end()
         if language.strip().lower() not in _CALL_LANGUAGES:
             return self._keep(match, end)
@@ -563,13 +599,18 @@ class _Cleaner:
 
     def _is_indented_code(self, start: int) -> bool:
         """Whether a marker is in a line of code as Markdown has it: indented by four spaces, behind an empty line."""
-        line_start = self.text.rfind("\n", 0, start) + 1
-        return self.text[line_start:start].startswith(("    ", "\t")) and self.text[:line_start].endswith("\n\n")
+        line_start = self._find_line_start(start)
+        return self.text.startswith(("    ", "\t"), line_start, start) and self.text.endswith("\n\n", 0, line_start)
+
+    def _find_line_start(self, position: int) -> int:
+        """Return where the line of a position begins; positions only grow, and no text is searched twice."""
+        newline = self.text.rfind("\n", self.line_searched, position)
+        self.line_start, self.line_searched = newline + 1 or self.line_start, max(position, self.line_searched)
+        return self.line_start
 
     def _is_mention(self, start: int, end: int) -> bool:
         """Whether a marker is a word of a sentence, as in "Use </think> to close the block."."""
-        line_start = self.text.rfind("\n", 0, start) + 1
-        before = self.text[max(line_start, start - 8) : start]
+        before = self.text[max(0, start - 8) : start].rpartition("\n")[2]
         return bool(_MID_SENTENCE.search(before)) and bool(_GOES_ON.match(self.text, end))
 
 

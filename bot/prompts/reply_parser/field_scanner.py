@@ -97,18 +97,60 @@ def strip_partial_markup(body: str, name: str) -> str:
     return _PARTIAL_ENTITY.sub("", body)
 
 
-_CLOSED_FENCE = re.compile(r"(?:^|(?<=>))[ \t>]*(`{3,}|~{3,})[^\n`]*\n(?:.*\n)*?[ \t>]*\1[`~]*[ \t]*$", re.MULTILINE)
+_TILDES = re.compile(r"(?:\A|(?<=>))[ \t]*+(~{3,}+)")
+_TICKS = re.compile(r"`{3,}+\Z")
+_CLOSING_FENCE = re.compile(r"[ \t>]*+(`{3,}+|~{3,}+)[`~]*+[ \t]*+")
 _INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)[^`\n]+\1(?!`)")
 
 
 def code_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of closed fences, and of code between backticks in one line outside them."""
     position = 0
-    for fence in _CLOSED_FENCE.finditer(text):
-        yield from (span.span() for span in _INLINE_CODE.finditer(text, position, fence.start()))
-        yield fence.span()
-        position = fence.end()
+    for start, end in _closed_fences(text):
+        yield from (span.span() for span in _INLINE_CODE.finditer(text, position, start))
+        yield start, end
+        position = end
     yield from (span.span() for span in _INLINE_CODE.finditer(text, position))
+
+
+def _closed_fences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the fences that a later line closes, with at least as many backticks or tildes.
+
+    A fence may begin in a quotation or behind a tag. One pass forward and one back: the time is linear.
+    """
+    lines: list[tuple[int, str, str]] = []  # those with a mark: position, line, and the mark if it may close a fence
+    position = 0
+    for line in text.split("\n"):
+        if "```" in line or "~~~" in line:
+            closing = _CLOSING_FENCE.fullmatch(line)
+            lines.append((position, line, closing[1] if closing else ""))
+        position += len(line) + 1
+    longest = {"`": 0, "~": 0}
+    may_close: list[dict[str, int]] = []  # the longest marks behind each line
+    for _, _, mark in reversed(lines):
+        may_close.append(dict(longest))
+        if mark:
+            longest[mark[0]] = max(longest[mark[0]], len(mark))
+    start, opening = 0, ""
+    for (position, line, closing_mark), behind in zip(lines, reversed(may_close), strict=True):
+        if not opening:
+            offset, opening = _find_opening(line)
+            start = position + offset
+            opening = opening if opening and behind[opening[0]] >= len(opening) else ""
+        elif closing_mark.startswith(opening):
+            yield start, position + len(line)
+            opening = ""
+
+
+def _find_opening(line: str) -> tuple[int, str]:
+    """Return where a fence begins in a line, and its mark; no mark if none begins there."""
+    last_tick = line.rfind("`")
+    if ticks := _TICKS.search(line[: last_tick + 1]):
+        before = line[: ticks.start()].rstrip(" \t")
+        if not before or before.endswith(">"):
+            return ticks.start(), ticks[0]
+    tildes = _TILDES.search(line, last_tick + 1)  # no backtick may follow in the line
+    return (tildes.start(1), tildes[1]) if tildes else (0, "")
 
 
 def find_tags(text: str, pattern: re.Pattern[str]) -> Iterator[Tag]:
@@ -218,7 +260,7 @@ def scan_tag_by_tag(text: str, shape: AnswerShape) -> ScanResult | None:
     Tags in code, in fences or backticks, are text.
     """
     tags = list(find_tags(text, shape.pattern))
-    if "`" in text or "~~~" in text:
+    if tags and ("`" in text or "~~~" in text):
         ends = dict(code_spans(text))
         starts = sorted(ends)
         tags = [tag for tag in tags if not (at := bisect(starts, tag.start)) or ends[starts[at - 1]] <= tag.start]

@@ -395,6 +395,17 @@ async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: S
     assert sender.clock.elapsed >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
 
 
+async def test_a_part_that_has_to_wait_for_the_chat_limit_goes_back_to_the_queue_which_reports_it(
+    sender: SenderHarness,
+) -> None:
+    sender.telegram.faults.append(too_many_requests("sendMessage", 10))
+    with pytest.raises(NotSent, match="asks to wait for 10 s"):
+        await sender.message_sender.deliver(sender.part())
+    with pytest.raises(NotSent, match="rate limits allow no message for 10 s") as caught:
+        await sender.message_sender.deliver(sender.part())
+    assert (caught.value.retry_after, sender.clock.pauses) == (10, [])
+
+
 async def test_choices_are_buttons_below_the_last_part(sender: SenderHarness) -> None:
     content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
     cut = split_reply(content)

@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, RecallScope
+from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, Plugin, RecallScope
 from bot.events import EmbeddingCompleted
 from bot.models import router
 from bot.pipeline.compose import MAX_TRIES
 from bot.store import InMemoryStore
-from bot.testing import AgentHarness, model_answer
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import parse_history
 from plugins.bootstrap import listeners
 from plugins.knowledge import plugin as knowledge
+from plugins.openai import plugin as openai
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
-from tests.plugins.openai.wire import completion, open_harness
+from tests.plugins.openai.wire import KEY, completion, open_harness
 
 TOO_LONG = Answer({"error": {"message": "too much", "code": "context_length_exceeded"}}, 400)
 AWAY = Answer({"error": {"message": "closed"}}, 503, {"Retry-After": "3600"})
@@ -119,6 +120,26 @@ async def test_after_the_outage_the_first_message_is_answered(api: Loopback, mon
             assert (await harness.send(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
         assert (await harness.send("and now?")).outcome is Outcome.ANSWERED
+
+
+@pytest.mark.failure("E-08")
+async def test_without_another_model_a_message_waits_for_the_end_of_an_outage(
+    api: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "OPEN_SECONDS", 0.1)
+    api.answers = [Answer({"error": {"message": "closed"}}, 503)]
+    without_model = ScriptedModel()
+    without_model.plugin = Plugin("empty", "Has no model.")
+    settings = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1", "MODEL_RETRIES": "1"}
+    async with running_agent(openai, model=without_model, settings=settings) as harness:
+        failed = await asyncio.gather(*(harness.send("hi", room=f"room {n}") for n in range(router.FAILURE_THRESHOLD)))
+        assert {receipt.outcome for receipt in failed} == {Outcome.FAILED}
+        count = len(api.asked)
+        waiting = asyncio.ensure_future(harness.send("are you back?", room="another room"))
+        api.answers = [Answer(completion())]
+        assert (await waiting).outcome is Outcome.ANSWERED
+
+    assert len(api.asked) == count + 1
 
 
 def vectors_of(asked: Asked, dimension: int) -> Answer:

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.prompts.reply_parser.field_scanner import (
+    MAX_CHARS,
     Field,
     build_shape,
+    code_spans,
     scan_fields,
     scan_tag_by_tag,
     strip_last_tags,
@@ -90,3 +92,29 @@ def test_a_regular_answer_is_read_tag_by_tag(written: list[tuple[str, str]], bet
     inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)
     raw = f"<response>{inside}{'</response>' if is_ended else ''}"
     assert scan_fields(raw, SHAPE) == scan_tag_by_tag(raw, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a\n```py\nb\n```\nc", ["```py\nb\n```"]),
+        ("~~~\nb\n~~~~ \nc", ["~~~\nb\n~~~~ "]),
+        ("````\n```\n````", ["````\n```\n````"]),
+        ("````\nb\n```", []),
+        ("```\nb\n~~~", []),
+        ("```a`\nb\n```", []),
+        ("a ```\nb\n```", []),
+        ("> <text>```\n> b\n> ```", ["```\n> b\n> ```"]),
+        ("```\n```\n```\n```", ["```\n```", "```\n```"]),
+        ("````\n```\nb\n```", ["```\nb\n```"]),
+        ("`a` ``b`` ```\nc", ["`a`", "``b``"]),
+    ],
+)
+def test_code_is_a_fence_that_a_later_line_closes_or_within_backticks(text: str, code: list[str]) -> None:
+    assert [text[start:end] for start, end in code_spans(text)] == code
+
+
+@pytest.mark.failure("F-09")
+@pytest.mark.parametrize("piece", ["~", "```x\n", ">~~~x\n", "```x\n\n"])
+def test_fences_without_an_end_are_looked_for_once(piece: str) -> None:
+    assert list(code_spans(piece * (MAX_CHARS // len(piece)))) == []

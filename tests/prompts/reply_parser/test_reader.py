@@ -301,6 +301,7 @@ HOSTILE = {
         tag: tag
         for tag in ("<s>a</s> ", "<tool_call>{}</tool_call>", "x </think> y ", "a\n```\nx\n```\n", "[TOOL_CALLS]")
     },
+    **{tag: tag for tag in ("<|", "<|im_end|>", "**", "a b ", "~", "`a", "```x\n", ">~~~x\n", "Ada: ", "<x y=")},
     "closed at once": "<text></text>",
     "closed, then prose": "<thought></thought>x<text></text>y",
     "arguments": "<parameters><A>",
