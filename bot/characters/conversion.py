@@ -218,6 +218,8 @@ class _Conversion:
             "suggestions": self._read_suggestions,
             "picture": self._read_picture,
             "greetings": reader.texts,
+            "group_greetings": reader.texts,
+            "final_rules": reader.texts,
             "knowledge": self._read_knowledge,
             "plugins": self._read_plugins,
             "adapters": self._read_adapters,

@@ -15,6 +15,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, zip_longest
 from os.path import normpath
 from pathlib import Path
@@ -54,7 +55,12 @@ from bot.plugin_system.trust import (
     find_plugin_file,
     read_plugin_source,
 )
-from bot.prompts.character_description import MAX_DESCRIPTION_LENGTH, SectionUse, describe_character
+from bot.prompts.character_description import (
+    MAX_DESCRIPTION_LENGTH,
+    SectionUse,
+    describe_character,
+    describe_final_rules,
+)
 from bot.prompts.template_language import compile_template
 from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
 from bot.runtime.character_reload import AgentConfig
@@ -596,8 +602,9 @@ EXAMPLE_SEED = "any room"
 def measure_sections(character: Character, plugins: Sequence[Plugin] = ()) -> dict[str, tuple[SectionUse, ...]]:
     """Return what the description for one room holds of each section, in chats and in feeds."""
     has_index = any(provider.spec.name == KNOWLEDGE_PROVIDER for plugin in plugins for provider in plugin.providers)
+    describe = partial(describe_character, character, seed=EXAMPLE_SEED, has_knowledge_index=has_index)
     return {
-        place: describe_character(character, seed=EXAMPLE_SEED, is_feed=is_feed, has_knowledge_index=has_index).sections
+        place: (*describe(is_feed=is_feed).sections, *describe_final_rules(character).sections)
         for place, is_feed in (("chat", False), ("feed", True))
     }
 

@@ -16,7 +16,7 @@ import pytest
 from bot.characters import Format, load_character, parse_character
 from bot.characters.cards import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
-from bot.domain.character import Character
+from bot.domain.character import Character, KnowledgeItem
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome, Rule
 from bot.errors import CharacterError
@@ -104,7 +104,8 @@ def test_each_part_of_a_card_has_its_field(tmp_path: Path) -> None:
     )
     assert character.adjectives == ("calm", "dry", "patient")
     assert character.system == "You are Seraphine. Write as Seraphine."
-    assert character.style.all == ("Stay short.", "Never shout.")
+    assert character.style.all == ()
+    assert character.final_rules == ("Stay short. the present time", "Never shout.")
     assert character.greetings == ("*opens* Hello {{user}}, I'm Seraphine.", "Ahoy {{user}}")
     lines = [[(line.name, line.content.text) for line in talk] for talk in character.message_examples]
     assert lines == [[("{{name1}}", "Hi"), ("Seraphine", "Come in.\nNote: it is wet.")], [("Seraphine", "Tea?")]]
@@ -131,7 +132,7 @@ def test_the_report_names_what_is_lost(tmp_path: Path) -> None:
     assert "regular expressions" in ignored[f"{entries}[4].keys"]
     assert "has no keys" in ignored[f"{entries}[5]"]
     assert ignored[f"{entries}[6]"] == "has no text"
-    assert "{{time_UTC+1}}" in ignored["data"]
+    assert ignored["data"] == "{{random}} always has its first alternative here; the others are left out"
     assert ignored["data.unheard_of"] == "has no counterpart here"
 
 
@@ -183,19 +184,127 @@ def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
     assert sum("regular expressions" in note for note in notes) == 4
 
 
-def test_entries_that_would_mean_the_opposite_are_left_out_and_others_reported(tmp_path: Path) -> None:
-    keys = {"keys": ["dragon"], "secondary_keys": ["tame", "old"], "selective": True}
-    read, notes = book_of(
+def entries_of(tmp_path: Path, *entries: dict[str, Any], **book: Any) -> tuple[list[KnowledgeItem], list[str]]:
+    """Return what is read of the entries of a lorebook, and what is reported as left out of them."""
+    listed = [{"content": f"text {number}", "keys": ["key"], **entry} for number, entry in enumerate(entries)]
+    item = imported(tmp_path, {**V2, "data": {**DATA, "character_book": {"entries": listed, **book}}})
+    left = [note.message for note in item.report.ignored if "character_book" in note.path]
+    return list(character_of(item).knowledge), left
+
+
+@pytest.mark.parametrize("place", ["extensions", "entry"])
+@pytest.mark.parametrize(("number", "logic"), [(0, "any"), (1, "not all"), (2, "none"), (3, "all")])
+def test_the_logic_of_secondary_keys_is_kept(tmp_path: Path, place: str, number: int, logic: str) -> None:
+    asked = {"selectiveLogic": number}
+    entry = {"secondary_keys": ["tame", "old"], **(asked if place == "entry" else {"extensions": asked})}
+    [read], left = entries_of(tmp_path, entry)
+    assert (read.secondary_keys, read.secondary_logic, left) == (("tame", "old"), logic, [])
+
+
+def test_a_text_that_would_be_shown_where_it_must_not_be_is_left_out(tmp_path: Path) -> None:
+    entry = {"secondary_keys": ["/tame.*/", "old"], "extensions": {"selectiveLogic": 2}}
+    read, left = entries_of(tmp_path, entry)
+    assert read == []
+    assert any("would be shown where its secondary keys say that it must not be" in message for message in left)
+
+
+@pytest.mark.parametrize(
+    ("asked", "probability"),
+    [({"probability": 40}, 40), ({"probability": 40, "useProbability": False}, 100), ({"probability": 100}, 100)],
+)
+def test_the_probability_of_an_entry_is_kept_where_it_is_used(
+    tmp_path: Path, asked: dict[str, Any], probability: int
+) -> None:
+    [read], left = entries_of(tmp_path, {"extensions": asked})
+    assert (read.probability, left) == (probability, [])
+
+
+def test_an_entry_that_is_never_shown_is_left_out(tmp_path: Path) -> None:
+    never: dict[str, Any] = {"extensions": {"probability": 0, "useProbability": True}}
+    read, left = entries_of(tmp_path, never, {"content": "@@dont_activate\nhidden"})
+    assert (read, left) == ([], ["is switched off"] * 2)
+
+
+def test_an_entry_that_is_found_by_its_meaning_becomes_knowledge_without_keys(tmp_path: Path) -> None:
+    [read], _ = entries_of(tmp_path, {"keys": [], "extensions": {"vectorized": True}})
+    assert (read.content, read.keys, read.always) == ("text 0", (), False)
+
+
+def test_the_decorators_of_an_entry_are_read_where_they_have_a_counterpart(tmp_path: Path) -> None:
+    read, left = entries_of(
         tmp_path,
-        {**keys, "extensions": {"selectiveLogic": 2}},
-        {**keys, "extensions": {"selectiveLogic": 3}},
-        {"keys": ["a"], "extensions": {"probability": 0}},
-        {"keys": ["b"], "extensions": {"probability": 40}},
-        {"keys": ["c"], "content": "@@dont_activate\nhidden"},
+        {"content": "@@activate\n@@dont_activate\nAlways."},
+        {"content": "@@additional_keys ferry, boat\nWith a boat."},
+        {"content": "@@exclude_keys storm\nIn calm weather."},
+        {"content": "@@some_program 4\n@@@exclude_keys fog\nIn clear weather."},
+        {"content": "@@exclude_keys fog\n@@@activate\nAlso then."},
+        {"content": "@@depth 2\n@@role system\nBelow."},
+        {"content": "@@keep_activate_after_match\nStays."},
+        {"content": "@@of_mars 3\nElsewhere."},
     )
-    assert [content for content, _ in read] == ["text 1", "text 3"]
-    for message in ("where its secondary keys do not occur", "here one is enough", "in 40 % of the cases: here in all"):
-        assert any(message in note for note in notes)
+    assert [(item.content, item.always, item.secondary_keys, item.secondary_logic) for item in read] == [
+        ("Always.", True, (), "any"),
+        ("With a boat.", False, ("ferry", "boat"), "any"),
+        ("In calm weather.", False, ("storm",), "none"),
+        ("In clear weather.", False, ("fog",), "none"),
+        ("Also then.", False, ("fog",), "none"),
+        ("Below.", False, (), "any"),
+        ("Stays.", False, (), "any"),
+        ("Elsewhere.", False, (), "any"),
+    ]
+    reported = {message.partition(" of ")[0] for message in left}
+    assert reported == {"@@depth", "@@role", "@@keep_activate_after_match", "@@of_mars"}
+
+
+ASKED: dict[str, Any] = {
+    "sticky": 2,
+    "cooldown": 3,
+    "delay": 1,
+    "group": "weather",
+    "position": 4,
+    "scan_depth": 2,
+    "match_whole_words": False,
+    "prevent_recursion": True,
+    "triggers": ["continue"],
+    "automation_id": "x",
+    "ignore_budget": True,
+    "match_scenario": True,
+}
+USUAL: dict[str, Any] = {
+    "sticky": 0,
+    "cooldown": None,
+    "delay": 0,
+    "group": "",
+    "position": 1,
+    "depth": 4,
+    "scan_depth": None,
+    "match_whole_words": None,
+    "prevent_recursion": False,
+    "triggers": [],
+    "automation_id": "",
+    "ignore_budget": False,
+    "match_scenario": False,
+    "role": 0,
+    "display_index": 1,
+    "group_weight": 100,
+    "outlet_name": "",
+    "probability": 100,
+    "useProbability": True,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_an_entry_asks_for_and_does_not_get_is_reported_once(tmp_path: Path, name: str) -> None:
+    asked: dict[str, Any] = {"extensions": {**USUAL, name: ASKED[name]}}
+    read, left = entries_of(tmp_path, asked, asked, {"extensions": USUAL}, recursive_scanning=True)
+    assert len(read) == 3
+    [message] = left
+    assert " of 2 entries: " in message
+
+
+def test_recursion_is_reported_only_where_there_is_some(tmp_path: Path) -> None:
+    _, left = entries_of(tmp_path, {"extensions": {"prevent_recursion": True}})
+    assert left == []
 
 
 def test_macros_in_macros_are_replaced_from_the_inside(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from bot import (
     provider,
 )
 from bot.models import ModelType
-from bot.prompts import describe_character
+from bot.prompts import describe_character, describe_final_rules
 from bot.store import SearchQuery
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_tellers, find_private_facts, quote_fact
@@ -230,6 +230,18 @@ def character(turn: Turn) -> ProviderResult:
         data={"character": described},
         authors=(),
     )
+
+
+@provider(
+    "FINAL_RULES",
+    "The rules of the character's file for its next message.",
+    position=120,
+    kind=ProviderKind.PERSONA,
+    shorten=Shortening.KEEP,
+)
+def final_rules(turn: Turn) -> ProviderResult:
+    """Return the rules that stand after the conversation, where a model heeds them most."""
+    return ProviderResult(text=describe_final_rules(turn.agent.character).text, authors=())
 
 
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)
