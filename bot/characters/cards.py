@@ -23,7 +23,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from pydantic import JsonValue
 
 from bot.characters.conversion import FieldReader, is_empty, to_json
-from bot.characters.lorebooks import CardMacros, Fields, read_lorebook
+from bot.characters.lorebooks import OTHER_PERSON, CardMacros, Fields, read_lorebook
 from bot.characters.source import Format, KeyPath, Node, ReportCollector
 from bot.domain.character import ContentRating
 from bot.errors import CharacterError
@@ -232,7 +232,8 @@ EMPTY: Final = Node(None, 0, 0)
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
 _START: Final = re.compile(r"<START>", re.IGNORECASE)
 _SPEAKER: Final = re.compile(
-    r"[ \t]*(\{\{(?:user|char|bot)\}\}|<(?:USER|BOT|CHAR)>|[^\n:：{}]{1,60})[:：][ \t\u3000]*", re.IGNORECASE
+    r"[ \t]*(\{\{(?:user|char|bot|random_user_\d)\}\}|<(?:USER|BOT|CHAR)>|[^\n:：{}]{1,60})[:：][ \t\u3000]*",
+    re.IGNORECASE,
 )
 
 
@@ -413,6 +414,8 @@ class _CardConversion:
         word = label.strip("{}<> ").lower()
         if word in ("char", "bot", self._name.lower(), self._full_name.lower()):
             return self._full_name
+        if word.startswith(OTHER_PERSON):
+            return "{{name2}}"
         return "{{name1}}" if word in ("user", "you") else ""
 
     def _read_extension(self) -> Fields:
@@ -447,7 +450,10 @@ class _CardConversion:
         path, others = (*self._path, "extensions"), list[str]()
         for name, node in self._extensions().items():
             if name == "regex_scripts" and isinstance(node.value, tuple) and node.value:
-                message = f"{len(node.value)} scripts that change texts are left out: FILTER_WORDS and plugins filter"
+                number = f"{len(node.value)} {'script' if len(node.value) == 1 else 'scripts'}"
+                message = (
+                    f"{number} left out, which would change texts: FILTER_WORDS or a plugin's filter does that here"
+                )
                 self._collector.add_ignored(node.key_offset, (*path, name), message)
             elif name == "world" and node.value and is_empty(self._members.get("character_book", EMPTY)):
                 message = f"the lorebook {str(node.value)[:60]!r} is not in the card: add it by --lorebook FILE"

@@ -207,12 +207,15 @@ def _read_source(path: Path) -> tuple[SourceText, CardFile | None, list[str]]:
 def _read_picture(file: CardFile | None, root: Node, collector: ReportCollector) -> bytes:
     """Return the picture of a card: the PNG around it, or the main icon in its archive; empty if there is none."""
     assets = _assets_of(root)
-    data, used = (b"", {}) if file is None or file.is_picture else _find_icon(file, assets)
+    data, used = (b"", {}) if file is not None and file.is_picture else _find_icon(file, assets)
     if file is not None and file.is_picture:
         data = file.data
-    left_out = [str(item.get("name") or item.get("uri")) for item in assets if item is not used]
+    left_out = [
+        f"{item.get('type', 'file')} {item.get('name') or item.get('uri')}" for item in assets if item is not used
+    ]
     if left_out:
-        collector.add_ignored(0, "assets", f"left out: {', '.join(left_out)}")
+        message = f"left out, a character has a single picture: {', '.join(left_out)}"
+        collector.add_ignored(0, "assets", message)
     if len(data) > MAX_PICTURE_BYTES:
         collector.add_warning(0, "picture", _describe_size(data))
     return data
@@ -262,13 +265,15 @@ def _assets_of(root: Node) -> list[dict[str, JsonValue]]:
     return [item for item in listed if isinstance(item, dict) and item.get("uri") != DEFAULT_ASSET]
 
 
-def _find_icon(file: CardFile, assets: Sequence[Fields]) -> tuple[bytes, Fields]:
-    """Return the main icon of an archive, and which asset it is; empty if none is a picture in it."""
-    names = set(file.list_files())
+def _find_icon(file: CardFile | None, assets: Sequence[Fields]) -> tuple[bytes, Fields]:
+    """Return the main icon, of an archive or in the card itself, and which asset it is; empty if none is a picture."""
+    names = set(file.list_files()) if file is not None else set()
     icons = [item for item in assets if item.get("type") == "icon"]
     for asset in sorted(icons, key=lambda item: item.get("name") != "main"):
-        name = _EMBEDDED.sub("", str(asset.get("uri")))
-        if name in names and picture_suffix(picture := file.read(name)):
+        address = str(asset.get("uri"))
+        name = _EMBEDDED.sub("", address)
+        picture = file.read(name) if file is not None and name in names else read_data_address(address) or b""
+        if picture_suffix(picture):
             return picture, asset
     return b"", {}
 

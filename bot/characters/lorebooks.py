@@ -43,12 +43,15 @@ _DESCRIBED_MACROS: Final[Mapping[str, str]] = MappingProxyType(
         "scenario": "the scenario",
         "mesexamples": "the examples",
         "persona": "what is known of the user",
+        "idle_duration": "some time",
+        "idleduration": "some time",
         "input": "the last message",
         "lastmessage": "the last message",
         "lastusermessage": "the last message of the user",
         "lastcharmessage": "the last message of {char}",
     }
 )
+OTHER_PERSON: Final = "random_user_"  # with a number, of Agnai
 _TIME_IN_ZONE: Final = "time_utc"
 _LOST: Final = "has no counterpart here and is left out"
 _LOST_CONDITION: Final = "is left out, and the texts of all its cases stay: delete those that do not hold"
@@ -124,6 +127,8 @@ class CardMacros:
             return ""
         if name in _TEXT_MACROS:
             return _TEXT_MACROS[name]
+        if name.startswith(OTHER_PERSON):
+            return "another person"
         if name == "reverse":
             return argument[::-1]
         if name == "roll" and (dice := _DICE.fullmatch(argument.strip())):
@@ -151,8 +156,8 @@ class CardMacros:
         parts, position = list[str](), 0
         while (start := text.find("{{", position)) >= 0 and (end := text.find("}}", start)) >= 0:
             parts.append(text[position:start])
-            if name := text[start + 2 : end].strip(" {}"):
-                self._note_lost(name, offset)
+            if (macro := _MACRO_PARTS.match(text[start:end].strip(" {}"))) and macro[1]:
+                self._note_lost(macro[1].lower(), offset)
             position = end + 2
             while text.startswith("}", position):
                 position += 1

@@ -426,7 +426,9 @@ def test_a_charx_archive_is_read_with_its_main_icon(tmp_path: Path) -> None:
     item = import_character(archive(tmp_path, card, sad=png(), main=b"\xff\xd8\xff of a JPEG"))
     assert (item.name, item.picture_name, character_of(item).picture) == ("Seraphine", "seraphine.jpg", "seraphine.jpg")
     assert item.picture == b"\xff\xd8\xff of a JPEG"
-    assert [note.message for note in item.report.ignored if note.path == "assets"] == ["left out: sad"]
+    assert [note.message for note in item.report.ignored if note.path == "assets"] == [
+        "left out, a character has a single picture: icon sad"
+    ]
 
 
 def test_an_archive_that_is_none_or_would_be_too_large_is_refused(tmp_path: Path) -> None:

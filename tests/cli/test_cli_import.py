@@ -181,7 +181,7 @@ def test_a_folder_of_sillytavern_becomes_characters_and_conversations_of_the_web
 ) -> None:
     report = import_folder(capsys, make_folder(workdir / "tavern"))
     assert report["taken"] == {"characters": 1, "lorebooks": 1, "rooms": 1, "people": 1, "messages": 3}
-    assert report["characters"] == [{"name": "Wren", "file": "characters/wren.json"}]
+    assert report["characters"] == [{"name": "Wren", "file": "characters/wren.json", "lost": []}]
     assert report["personas"] == ["Mia"]
     assert report["notes"] == ["group Marsh people: Wren, default_Seraphina.png"]
     config = load_character_config(Path("characters/wren.json"))
