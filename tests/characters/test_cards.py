@@ -592,3 +592,140 @@ def test_a_card_with_a_tag_for_adults_starts_as_mature(tmp_path: Path, tag: str)
 
 def test_a_card_without_such_a_tag_is_general(tmp_path: Path) -> None:
     assert character_of(imported(tmp_path, V2)).content == "general"
+
+
+def read_macros(tmp_path: Path, text: str) -> tuple[str, list[str]]:
+    """Return the text of the system prompt for that of a card, and what is reported of its macros."""
+    report = (item := imported(tmp_path, {**V2, "data": {"name": "Bell", "system_prompt": text}})).report
+    notes = [note.message for note in (*report.ignored, *report.mapped) if note.message.startswith("{{")]
+    return character_of(item).system, notes
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{{ char }}, <BOT>, {{CHARIFNOTGROUP}} and {{ user }}", "Bell, Bell, Bell and the user"),
+        ("a {{// a comment}}b{{//}}\nlong\n{{///}} c{{trim}}{{noop}}{{hidden_key:x}}", "a b c"),
+        ("a{{newline}}b{{space}}c {{reverse:olleh}}", "a\nb c hello"),
+        ("{{original}}", "You are Bell."),
+    ],
+)
+def test_macros_that_mean_the_same_here_are_replaced_without_a_note(tmp_path: Path, text: str, read: str) -> None:
+    assert read_macros(tmp_path, text) == (read, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "note"),
+    [
+        ("Likes {{random::tea, hot::milk}}.", "Likes tea, hot.", "{{random}} always has its first alternative"),
+        (r"Likes {{pick:tea\, hot,milk}}.", "Likes tea, hot.", "{{random}} always has its first alternative"),
+        ("It is {{time}}.", "It is the present time.", "{{time}} is written as 'the present time'"),
+        ("It is {{datetimeformat DD.MM.}}.", "It is the present date and time.", "{{datetimeformat}} is written"),
+        ("Mind {{description}}.", "Mind the description of Bell.", "{{description}} is written as"),
+        ("Mood: {{getvar::mood}}.", "Mood: .", "{{getvar}} is left out: there are no variables here"),
+        ("{{#if x}}A{{else}}B{{/if}}", "AB", "{{if}} is left out, and the texts of all its cases stay"),
+        ("{{outlet::x}}.", ".", "{{outlet}} has no counterpart here and is left out"),
+        ('{{setvar::x::{"a": 1}}}Hi.', "Hi.", "{{setvar}} is left out"),
+        ("{{a{{b{{c{{d{{e{{f{{g}}}}}}}}}}}}}}.", ".", "{{g}} has no counterpart"),
+        ("Open {{ braces", "Open  braces", ""),
+    ],
+)
+def test_macros_without_a_counterpart_are_never_left_in_a_text(tmp_path: Path, text: str, read: str, note: str) -> None:
+    found, notes = read_macros(tmp_path, text)
+    assert found == read
+    assert any(message.startswith(note) for message in notes) or not note
+
+
+@pytest.mark.parametrize(
+    ("dice", "lowest", "highest"), [("1d6", 1, 6), ("d20", 1, 20), ("4", 1, 4), ("2d6+10", 12, 22)]
+)
+def test_dice_are_rolled_once_at_the_import(tmp_path: Path, dice: str, lowest: int, highest: int) -> None:
+    found, [note] = read_macros(tmp_path, f"{{{{roll:{dice}}}}}")
+    assert lowest <= int(found) <= highest
+    assert note == f"{{{{roll:{dice}}}}} was rolled once, for good: {found}"
+
+
+def test_a_greeting_with_alternatives_becomes_several_greetings(tmp_path: Path) -> None:
+    data = {"first_mes": "{{random:Hi,Hello,Ahoy}} {{user}}, {{pick:tea,milk}}?", "alternate_greetings": ["Yes?"]}
+    item = imported(tmp_path, {**V2, "data": {"name": "Bell", **data}})
+    assert character_of(item).greetings == ("Hi {{user}}, tea?", "Hello {{user}}, milk?", "Ahoy {{user}}, tea?", "Yes?")
+    assert item.report.ignored == ()
+
+
+def test_the_braces_of_a_hostile_card_are_read_in_a_time_that_grows_with_its_length(tmp_path: Path) -> None:
+    for piece in ("{{", "{{//}}", "}}", "{{random:", "{{a}", "{{{", "{{//}}{{"):
+        text, _ = read_macros(tmp_path, piece * 20_000)
+        assert "{{" not in text
+
+
+def test_the_greetings_of_groups_are_kept_for_them(tmp_path: Path) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, "group_only_greetings": ["Ahoy all, says {{char}}."]}})
+    assert character_of(item).group_greetings == ("Ahoy all, says Seraphine.",)
+    assert any(note.path == "data.group_only_greetings" for note in item.report.mapped)
+    assert export_card(character_of(item))["data"]["group_only_greetings"] == ["Ahoy all, says Seraphine."]
+
+
+@pytest.mark.parametrize(
+    ("talkativeness", "level"),
+    [("0", "called"), (0.25, "reserved"), ("0.5", None), (0.7, None), ("0.9", "lively"), ("often", None), (None, None)],
+)
+def test_talkativeness_decides_how_readily_the_character_speaks(
+    tmp_path: Path, talkativeness: Any, level: str | None
+) -> None:
+    for data in ({"extensions": {"talkativeness": talkativeness}}, {"talkativeness": talkativeness}):
+        item = imported(tmp_path, {**V2, "data": {"name": "Bell", **data}})
+        assert character_of(item).settings.get("RESPONSIVENESS") == level
+        assert any("RESPONSIVENESS" in note.message for note in item.report.mapped) == (level is not None)
+
+
+def test_the_extensions_of_a_card_that_are_left_out_are_reported(tmp_path: Path) -> None:
+    extensions = {
+        "fav": True,
+        "world": "Velm",
+        "regex_scripts": [{"scriptName": "x"}, {"scriptName": "y"}],
+        "chub": {"id": 1},
+        "risuai": {"triggerscript": []},
+        "empty": {},
+        "depth_prompt": {"prompt": "", "depth": 4, "role": "system"},
+    }
+    item = imported(tmp_path, {**V2, "data": {"name": "Bell", "extensions": extensions}})
+    left = {note.path: note.message for note in item.report.ignored}
+    assert left.keys() == {"data.extensions", "data.extensions.regex_scripts", "data.extensions.world"}
+    assert left["data.extensions"].endswith("left out: chub, risuai")
+    assert left["data.extensions.regex_scripts"].startswith("2 scripts left out")
+    assert "--lorebook" in left["data.extensions.world"]
+
+
+def test_a_lorebook_beside_a_card_is_reported_like_that_in_a_card(tmp_path: Path) -> None:
+    entry = {"key": ["reef"], "content": "Mind the reef. {{outlet::x}}", "sticky": 3}
+    book = save(tmp_path, {"entries": {"0": entry}}, "book.json")
+    card = {**V2, "data": {"name": "Bell", "extensions": {"world": "book"}}}
+    left = [note.message for note in import_character(save(tmp_path, card), [book]).report.ignored]
+    assert [message.partition(" ")[0] for message in sorted(left)] == ["sticky", "{{outlet}}"]
+
+
+def test_the_picture_in_the_address_of_an_icon_is_that_of_the_character(tmp_path: Path) -> None:
+    address = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    assets = [{"type": "icon", "uri": address, "name": "main", "ext": "png"}]
+    item = imported(tmp_path, {"spec": "chara_card_v3", "spec_version": "3.0", "data": {**DATA, "assets": assets}})
+    assert (item.picture, character_of(item).picture) == (png(), "seraphine.png")
+
+
+def test_what_another_person_says_in_an_example_is_not_the_characters(tmp_path: Path) -> None:
+    read, _ = talk_of(tmp_path, "{{random_user_1}}: Hi {{random_user_2}}\n{{char}}: Come in.")
+    assert read == [[("{{name2}}", "Hi another person"), ("Seraphine", "Come in.")]]
+
+
+def test_what_is_new_in_a_character_survives_a_card(tmp_path: Path) -> None:
+    keyed = KnowledgeItem(content="x", keys=("a",), secondary_keys=("b",), secondary_logic="none", probability=30)
+    first = Character(
+        name="Bell",
+        final_rules=("Never shout.",),
+        group_greetings=("Ahoy.",),
+        style={"all": ("Short.",)},
+        settings={"RESPONSIVENESS": "lively"},
+        knowledge=(keyed,),
+    )
+    again = character_of(imported(tmp_path, export_card(first)))
+    for field in ("final_rules", "group_greetings", "style", "settings", "knowledge"):
+        assert getattr(again, field) == getattr(first, field)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from adapters.web.queries import is_conversation
+from bot.characters.cards import CardFile, write_png_card
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.main import entry
 from bot.cli.running_bot import open_store_for_reading
@@ -205,6 +206,17 @@ def test_a_folder_of_sillytavern_becomes_characters_and_conversations_of_the_web
 async def _open(config: CharacterConfig, work: Callable[[Store], Awaitable[None]]) -> None:
     async with open_store_for_reading(config) as store:
         await work(store)
+
+
+def test_what_a_card_of_a_folder_lost_is_reported(workdir: Path, capsys: Out) -> None:
+    folder = make_folder(workdir / "tavern")
+    [picture] = (path for path in folder.glob("characters/*.png") if path.stem == "Wren")
+    card = json.loads(next(iter(CardFile("", picture.read_bytes()).read_cards().values())))
+    card["data"]["extensions"]["regex_scripts"] = [{"scriptName": "x"}]
+    picture.write_bytes(write_png_card(picture.read_bytes(), json.dumps(card).encode()))
+    [character] = import_folder(capsys, folder)["characters"]
+    [lost] = character["lost"]
+    assert lost.startswith("data.extensions.regex_scripts: 1 script left out")
 
 
 def test_a_second_import_of_a_folder_changes_no_file_and_adds_nothing(workdir: Path, capsys: Out) -> None:

@@ -405,7 +405,7 @@ def _check_source(written: WrittenCharacter) -> WrittenCharacter:
     checked = check_file(imported.path)
     report = checked.loaded.report if checked.loaded is not None else imported.report
     known = {note.message for note in imported.report.warnings}
-    notes = [note for note in report.warnings if note.message not in known and not note.path.startswith("knowledge")]
+    notes = [note for note in report.warnings if note.message not in known and not note.path.startswith("knowledge[")]
     notes += [
         Note("plugins", 1, f"{code.name}: its code is not copied: copy it beside the file") for code in checked.code
     ]
