@@ -696,7 +696,7 @@ def test_the_extensions_of_a_card_that_are_left_out_are_reported(tmp_path: Path)
     assert "--lorebook" in left["data.extensions.world"]
 
 
-def test_a_lorebook_beside_a_card_is_reported_like_that_in_a_card(tmp_path: Path) -> None:
+def test_what_a_lorebook_beside_a_card_loses_is_reported_too(tmp_path: Path) -> None:
     entry = {"key": ["reef"], "content": "Mind the reef. {{outlet::x}}", "sticky": 3}
     book = save(tmp_path, {"entries": {"0": entry}}, "book.json")
     card = {**V2, "data": {"name": "Bell", "extensions": {"world": "book"}}}
