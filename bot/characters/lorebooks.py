@@ -18,6 +18,8 @@ from bot.domain.character import SecondaryLogic
 MAX_NESTED_MACROS: Final = 5
 MAX_VARIANTS: Final = 8  # of a greeting with alternatives
 MAX_DICE: Final = 1_000
+MAX_NAME_LENGTH: Final = 200
+START_LENGTH: Final = 20  # of what before a macro decides whether it begins a sentence
 OPEN, CLOSE = "\1", "\2"  # stand for the braces of a placeholder that stays
 
 _MACRO: Final = re.compile(r"\{\{([^{}]*)\}\}|<(user|bot|char|group|charifnotgroup)>", re.IGNORECASE)
@@ -65,7 +67,7 @@ class CardMacros:
     """
 
     def __init__(self, char_name: str = "") -> None:
-        self.char_name = char_name
+        self.char_name = char_name[:MAX_NAME_LENGTH]  # it may stand in a text very often
         self._lost: dict[str, tuple[int, str]] = {}
         self._read: dict[str, tuple[int, str]] = {}
         self._choice_count = 1
@@ -83,7 +85,7 @@ class CardMacros:
             parts = _MACRO_PARTS.match(body)
             name, argument = (parts[1].lower(), parts[2]) if parts else ("", "")
             if name == "user" or (name == "name1" and user == "{{name1}}"):
-                before = text[: match.start()].rstrip(' *"')
+                before = text[max(0, match.start() - START_LENGTH) : match.start()].rstrip(' *"')
                 is_start = not before or before[-1] in ".!?\n"
                 return kept_user[0].upper() + kept_user[1:] if is_start else kept_user
             if name in ("random", "pick"):
@@ -191,8 +193,9 @@ _BOOK_SETTINGS: Final[Mapping[str, tuple[str, int, int]]] = MappingProxyType(
         "recursive_scanning": ("KEYED_KNOWLEDGE_RECURSIVE", 0, 1),
     }
 )
-_REGEX_PROBLEM: Final = "its regular expressions are not run: write the words that they stand for"
-_REGEX: Final = re.compile(r"/.+/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
+_REGEX_PROBLEM: Final = "regular expressions are not run, and this is not for a few words: write these"
+_REGEX_READ: Final = "a regular expression read as the words that it stands for"
+_REGEX: Final = re.compile(r"/(.+)/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
 _REGEX_SIGN: Final = re.compile(r"[\\^$|?*+(){}\[\]]")  # in a key of other programs, which say so by `use_regex`
 LOGICS: Final = (SecondaryLogic.ANY, SecondaryLogic.NOT_ALL, SecondaryLogic.NONE, SecondaryLogic.ALL)
 _FIRST_OTHER_PLACE: Final = 2  # `position`: 0 and 1 are before and after the description of the character
@@ -387,16 +390,23 @@ class _LorebookConversion:
     def _read_keys(self, entry: Mapping[str, Node], key: str, path: KeyPath) -> tuple[list[JsonValue], bool]:
         """Return the words of an entry, and whether regular expressions were left out of them and reported.
 
-        SillyTavern sets `use_regex` on every entry, and a key is one there if it stands in slashes.
+        None is run; of those that stand for a few words, these are returned. SillyTavern sets `use_regex` on every
+        entry, and a key is a regular expression there if it stands in slashes.
         """
         node = _member(entry, key)
         texts = self._reader.texts(node, (*path, key)) if node else ()
         is_regex = bool("use_regex" in entry and entry["use_regex"].value)
-        words = [text for text in texts if not (_REGEX.fullmatch(text) or (is_regex and _REGEX_SIGN.search(text)))]
-        is_cut = len(words) < len(texts)
+        words, is_cut = list[str](), False
+        for text in (self._macros.replace(text, self._offset) for text in texts):
+            pattern = match[1] if (match := _REGEX.fullmatch(text)) else text if is_regex else ""
+            found = list_words(pattern) if pattern and (match or _REGEX_SIGN.search(text)) else [text]
+            is_cut = is_cut or not found
+            words += found
+            if node and found and found != [text]:
+                self._collector.add_mapped(node.offset, (*path, key), _REGEX_READ)
         if node and is_cut:
             self._collector.add_ignored(node.offset, (*path, key), _REGEX_PROBLEM)
-        return [word for word in (self._macros.replace(text, self._offset) for text in words) if word], is_cut
+        return [word for word in dict.fromkeys(words) if word], is_cut
 
 
 def _split_decorators(content: str) -> tuple[str, dict[str, str]]:
@@ -446,3 +456,101 @@ def _number(entry: Mapping[str, Node], key: str) -> int | float | None:
 def _member(entry: Mapping[str, Node], key: str) -> Node | None:
     """Return a member of an entry by its name in a card, or in an exported lorebook."""
     return entry.get(key) or entry.get(_ENTRY_NAMES[key])
+
+
+MAX_PATTERN_LENGTH: Final = 300
+MAX_PATTERN_DEPTH: Final = 10
+MAX_PATTERN_WORDS: Final = 60
+_ANCHORS: Final = frozenset("^$")
+_SIGNS: Final = frozenset(".*+?{}")
+
+
+class _EndlessPatternError(Exception):
+    """The pattern stands for too many words, or for some that cannot be listed."""
+
+
+def list_words(pattern: str) -> list[str]:
+    """Return the words that match a regular expression; none if they are too many, or cannot be listed.
+
+    Literal characters, groups, alternatives, `?`, sets without ranges, and boundaries are understood.
+    """
+    try:
+        return _PatternReader(pattern[: MAX_PATTERN_LENGTH + 1]).read()
+    except _EndlessPatternError:
+        return []
+
+
+class _PatternReader:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._position = 0
+        self._depth = 0
+
+    def read(self) -> list[str]:
+        words = self._read_alternatives()
+        if len(self._pattern) > MAX_PATTERN_LENGTH or self._position < len(self._pattern):
+            raise _EndlessPatternError
+        return [word for word in dict.fromkeys(" ".join(word.split()) for word in words) if word]
+
+    def _read_alternatives(self) -> list[str]:
+        words = self._read_sequence()
+        while self._take("|"):
+            words += self._read_sequence()
+        return words
+
+    def _read_sequence(self) -> list[str]:
+        words = [""]
+        while self._position < len(self._pattern) and self._pattern[self._position] not in "|)":
+            parts = self._read_part()
+            if self._take("?"):
+                parts = ["", *parts]
+                self._take("?")
+            words = [word + part for word in words for part in parts]
+            if len(words) > MAX_PATTERN_WORDS:
+                raise _EndlessPatternError
+        return words
+
+    def _read_part(self) -> list[str]:
+        sign = self._next()
+        if sign == "(":
+            return self._read_group()
+        if sign == "[":
+            return self._read_set()
+        if sign == "\\":
+            sign = self._next()
+            if sign.isalnum() and sign not in "bs":
+                raise _EndlessPatternError
+            return [{"b": "", "s": " "}.get(sign, sign)]
+        if sign in _SIGNS:
+            raise _EndlessPatternError
+        return [""] if sign in _ANCHORS else [sign]
+
+    def _read_group(self) -> list[str]:
+        self._depth += 1
+        is_plain = self._take("?:") or not self._take("?")
+        if not is_plain or self._depth > MAX_PATTERN_DEPTH:
+            raise _EndlessPatternError
+        words = self._read_alternatives()
+        if not self._take(")"):
+            raise _EndlessPatternError
+        self._depth -= 1
+        return words
+
+    def _read_set(self) -> list[str]:
+        end = self._pattern.find("]", self._position)
+        members = self._pattern[self._position : end]
+        if end < 0 or not members or members[0] == "^" or "\\" in members or "-" in members[1:-1]:
+            raise _EndlessPatternError
+        self._position = end + 1
+        return list(members)
+
+    def _take(self, text: str) -> bool:
+        is_next = self._pattern.startswith(text, self._position)
+        self._position += len(text) * is_next
+        return is_next
+
+    def _next(self) -> str:
+        if self._position >= len(self._pattern):
+            raise _EndlessPatternError
+        self._position += 1
+        return self._pattern[self._position - 1]

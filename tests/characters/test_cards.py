@@ -16,6 +16,7 @@ import pytest
 from bot.characters import Format, load_character, parse_character
 from bot.characters.cards import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
+from bot.characters.lorebooks import list_words
 from bot.domain.character import Character, KnowledgeItem
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome, Rule
@@ -169,10 +170,10 @@ def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
     read, notes = book_of(
         tmp_path,
         {"keys": ["oolong", "kettle"], "use_regex": True},
-        {"keys": ["/drag(on|ons)/i", "wyrm"], "use_regex": True},
-        {"keys": ["/fox(es)?/"]},
-        {"keys": ["fox(es)?"], "use_regex": True},
-        {"keys": ["/a/"], "use_regex": True, "constant": True},
+        {"keys": ["/drag.*/i", "wyrm"], "use_regex": True},
+        {"keys": ["/fox+/"]},
+        {"keys": ["fox+"], "use_regex": True},
+        {"keys": ["/a+/"], "use_regex": True, "constant": True},
         {"keys": ["and/or", "why?"]},
     )
     assert read == [
@@ -181,7 +182,49 @@ def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
         ("text 4", ()),
         ("text 5", ("and/or", "why?")),
     ]
-    assert sum("regular expressions" in note for note in notes) == 4
+    assert sum("regular expressions are not run" in note for note in notes) == 4
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"/\b(king|queen)s?\b/i", ["king", "kings", "queen", "queens"]),
+        ("/fox(es)?/", ["fox", "foxes"]),
+        (r"/^(?:the )?gr[ae]y\s(wolf|dog)$/gi", ["gray wolf", "gray dog", "grey wolf", "grey dog"]),
+        (r"/A\.I\./", ["A.I."]),
+        ("/{{char}}('s)?/", ["Seraphine", "Seraphine's"]),
+        ("/a|b|/", ["a", "b"]),
+    ],
+)
+def test_a_regular_expression_that_stands_for_a_few_words_is_read_as_these(
+    tmp_path: Path, pattern: str, words: list[str]
+) -> None:
+    [(_, keys)], notes = book_of(tmp_path, {"keys": [pattern]})
+    expected = [*words, *(f"the {word}" for word in words)] if "the" in pattern else words
+    assert (sorted(keys), notes) == (sorted(expected), [])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a.b",
+        "a*",
+        "a{2}",
+        r"\d",
+        "[a-z]x",
+        "[^a]",
+        "(?=x)y",
+        "(a",
+        "a)",
+        "[a",
+        "(a|b|c|d)" * 6,
+        "a" * 301,
+        "a\\",
+        "(" * 99,
+    ],
+)
+def test_a_regular_expression_that_stands_for_too_many_words_or_is_broken_is_left_out(pattern: str) -> None:
+    assert list_words(pattern) == []
 
 
 def entries_of(tmp_path: Path, *entries: dict[str, Any], **book: Any) -> tuple[list[KnowledgeItem], list[str]]:
@@ -653,7 +696,7 @@ def test_a_greeting_with_alternatives_becomes_several_greetings(tmp_path: Path) 
 
 
 def test_the_braces_of_a_hostile_card_are_read_in_a_time_that_grows_with_its_length(tmp_path: Path) -> None:
-    for piece in ("{{", "{{//}}", "}}", "{{random:", "{{a}", "{{{", "{{//}}{{"):
+    for piece in ("{{", "{{//}}", "}}", "{{random:", "{{a}", "{{{", "{{//}}{{", "{{user}}"):
         text, _ = read_macros(tmp_path, piece * 20_000)
         assert "{{" not in text
 
@@ -696,7 +739,7 @@ def test_the_extensions_of_a_card_that_are_left_out_are_reported(tmp_path: Path)
     assert "--lorebook" in left["data.extensions.world"]
 
 
-def test_what_a_lorebook_beside_a_card_loses_is_reported_too(tmp_path: Path) -> None:
+def test_what_a_lorebook_loses_that_is_added_to_a_card_is_reported(tmp_path: Path) -> None:
     entry = {"key": ["reef"], "content": "Mind the reef. {{outlet::x}}", "sticky": 3}
     book = save(tmp_path, {"entries": {"0": entry}}, "book.json")
     card = {**V2, "data": {"name": "Bell", "extensions": {"world": "book"}}}
