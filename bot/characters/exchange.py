@@ -284,8 +284,8 @@ def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportRep
     root, _ = scan_json(source)
     collector = ReportCollector(source)
     macros = CardMacros(str(fields.get("username") or fields.get("name", "")))
-    added = read_lorebook(root, (), collector, macros)
-    macros.report(collector, ())
+    added = read_lorebook(root, (path.name,), collector, macros)
+    macros.report(collector, (path.name,))
     collector.raise_problems()
     if "knowledge" not in added:
         raise CharacterError(f"{path}: no lorebook: it has no entries with a text")

@@ -29,7 +29,7 @@ _COMMENT_END: Final = re.compile(r"\{\{\s*///\s*\}\}")
 _DICE: Final = re.compile(r"(?:(\d{0,3})d)?(\d{1,6})\s*([+-]\s*\d{1,6})?", re.IGNORECASE)
 _ALTERNATIVES: Final = re.compile(r"(?<!\\),")
 _WITHOUT_TEXT: Final = frozenset({"", "trim", "noop", "comment", "hidden_key", "original"})
-_CHARACTER_MACROS: Final = frozenset({"char", "bot", "charifnotgroup", "group"})
+_CHARACTER_MACROS: Final = frozenset({"char", "bot", "charifnotgroup", "group", "groupnotmuted"})
 _TEXT_MACROS: Final[Mapping[str, str]] = MappingProxyType({"newline": "\n", "space": " "})
 # What stands in a text in place of something that each prompt tells, or that the model sees.
 _DESCRIBED_MACROS: Final[Mapping[str, str]] = MappingProxyType(
@@ -43,6 +43,9 @@ _DESCRIBED_MACROS: Final[Mapping[str, str]] = MappingProxyType(
         "description": "the description of {char}",
         "personality": "the personality of {char}",
         "scenario": "the scenario",
+        "chardescription": "the description of {char}",
+        "charpersonality": "the personality of {char}",
+        "charscenario": "the scenario",
         "mesexamples": "the examples",
         "persona": "what is known of the user",
         "idle_duration": "some time",

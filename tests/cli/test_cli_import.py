@@ -23,6 +23,7 @@ from bot.domain.ids import derived_id
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.imports.elizaos import EXPORT_COMMAND
 from bot.imports.history import FORGOTTEN, IMPORTED_KEY, KNOWN, LIVE_ROOM, NOT_READ
+from bot.imports.sillytavern import AUTHOR_NOTES, SCRIPTS
 from bot.store.protocols import Store
 from bot.testing import make_message
 from tests.cli.stored_character import FILE, run_with_store, write_character
@@ -217,6 +218,18 @@ def test_what_a_card_of_a_folder_lost_is_reported(workdir: Path, capsys: Out) ->
     [character] = import_folder(capsys, folder)["characters"]
     [lost] = character["lost"]
     assert lost.startswith("data.extensions.regex_scripts: 1 script left out")
+
+
+def test_scripts_and_notes_that_are_not_of_a_card_are_counted(workdir: Path, capsys: Out) -> None:
+    folder = make_folder(workdir / "tavern")
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["extension_settings"] = {"regex": [{"scriptName": "x"}, {"scriptName": "y"}]}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    [chat] = folder.glob("chats/Wren/*.jsonl")
+    first, _, rest = chat.read_text().partition("\n")
+    chat.write_text(json.dumps({**json.loads(first), "chat_metadata": {"note_prompt": "It rains."}}) + "\n" + rest)
+    left = import_folder(capsys, folder)["left"]
+    assert (left[SCRIPTS], left[AUTHOR_NOTES]) == (2, 1)
 
 
 def test_a_second_import_of_a_folder_changes_no_file_and_adds_nothing(workdir: Path, capsys: Out) -> None:
