@@ -1,6 +1,6 @@
 """The providers ACTIONS, ACTION_STATE, PROVIDERS, EVALUATORS and CAPABILITIES.
 
-The providers CHARACTER and FACTS.
+The providers CHARACTER, FINAL_RULES and FACTS.
 """
 
 import asyncio
@@ -240,8 +240,12 @@ def character(turn: Turn) -> ProviderResult:
     shorten=Shortening.KEEP,
 )
 def final_rules(turn: Turn) -> ProviderResult:
-    """Return the rules that stand after the conversation, where a model heeds them most."""
-    return ProviderResult(text=describe_final_rules(turn.agent.character).text, authors=())
+    """Return the rules that stand after the conversation, where a model heeds them most.
+
+    A message of distress is answered without them: the rule for such answers must not be followed by another.
+    """
+    text = "" if turn.is_care else describe_final_rules(turn.agent.character).text
+    return ProviderResult(text=text, authors=())
 
 
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)
