@@ -273,8 +273,9 @@ class _CardConversion:
         self._macros = CardMacros()
 
     def convert(self, root: Node) -> Fields:
-        name = self._text("name", "char_name").strip()
-        self._full_name, self._name = name, self._text("nickname").strip() or name
+        name = CardMacros().replace(self._text("name", "char_name"), root.offset)
+        self._full_name = name
+        self._name = CardMacros(name).replace(self._text("nickname"), root.offset) or name
         if not name:
             self._collector.add_problem(root.offset, (*self._path, "name"), "is missing; every character has a name")
             return {}
@@ -313,7 +314,7 @@ class _CardConversion:
 
     def _read_prompts(self) -> Fields:
         fields: Fields = {}
-        system = self._text("system_prompt").replace("{{original}}", f"You are {self._name}.")
+        system = self._text("system_prompt").replace("{{original}}", f"You are {self._macros.char_name}.")
         if system := self._replace_macros("system_prompt", system):
             fields["system"] = system
             self._note_mapped("read as system", "system_prompt")

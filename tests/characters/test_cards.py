@@ -21,7 +21,9 @@ from bot.domain.character import Character, KnowledgeItem
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome, Rule
 from bot.errors import CharacterError
-from bot.testing import running_agent
+from bot.models.types import Purpose
+from bot.testing import ScriptedModel, model_answer, running_agent
+from plugins.knowledge import plugin as knowledge_plugin
 
 BOOK: dict[str, Any] = {
     "scan_depth": 3,
@@ -772,3 +774,38 @@ def test_what_is_new_in_a_character_survives_a_card(tmp_path: Path) -> None:
     again = character_of(imported(tmp_path, export_card(first)))
     for field in ("final_rules", "group_greetings", "style", "settings", "knowledge"):
         assert getattr(again, field) == getattr(first, field)
+
+
+MIRA: dict[str, Any] = {
+    "name": "Mira Valen",
+    "nickname": "Mira",
+    "description": "{{char}} carries {{random::a compass::coins}}. {{// short}}\n\nIt is {{time}}. {{getvar::mood}}",
+    "scenario": "{{if {{getvar::x}}}}A storm.{{/if}} {{user}} knocks.",
+    "first_mes": '*{{char}} nods.* {{random:Evening,Morning}}, {{ user }}. {{roll:1d6}} coins. {{setvar::a::{"b": 1}}}',
+    "mes_example": "<START>\n{{user}}: Where to?\n{{char}}: Anywhere, {{user}}, {{pick:now,then}}.",
+    "system_prompt": "{{original}} {{personality}} {{unheard_of}}",
+    "post_history_instructions": "[Never speak for {{user}}.] {{original}}",
+    "extensions": {"depth_prompt": {"prompt": "{{char}} limps. {{weekday}}", "depth": 4, "role": "system"}},
+    "character_book": {"entries": [{"keys": ["knock"], "content": "{{user}} has the key of {{outlet::x}}."}]},
+}
+
+
+async def test_no_macro_of_a_card_is_in_a_prompt_a_greeting_or_an_answer(tmp_path: Path) -> None:
+    card = {"spec": "chara_card_v3", "spec_version": "3.0", "data": MIRA}
+    character = character_of(imported(tmp_path, card))
+    model = ScriptedModel(model_answer("Hello {{user}}, says {{char}}."))
+    async with running_agent(knowledge_plugin, model=model, character=character) as harness:
+        await harness.send("I knock", author="Alice")
+        [request] = model.requests_for(Purpose.REPLY)
+    assert harness.texts == ["Hello Alice, says Mira Valen."]
+    assert "{{" not in request.prompt + request.system
+    for text in ("Mira carries a compass.", "Mira limps.", "[Never speak for the user.]", "The user has the key"):
+        assert text in request.prompt
+    assert request.prompt.index("I knock") < request.prompt.index("Mira limps.")
+    assert all("{{" not in character.address(greeting, "Alice") for greeting in character.greetings)
+    assert character.greet("Alice").startswith("*Mira nods.* Evening, Alice.")
+
+
+def test_the_name_of_a_character_has_no_macro(tmp_path: Path) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, "name": "{{user}}'s Aunt", "nickname": "Aunt {{char}}"}})
+    assert (item.name, character_of(item).username) == ("The user's Aunt", "Aunt The user's Aunt")
