@@ -37,7 +37,7 @@ NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says
 # Strings in bot that are called like a bundled plugin: a field of character files, the logger of a library.
 OTHER_MEANINGS = frozenset(
     {
-        ("bot/characters/cards.py", "knowledge"),
+        ("bot/characters/lorebooks.py", "knowledge"),
         ("bot/characters/conversion.py", "knowledge"),
         ("bot/characters/exchange.py", "knowledge"),
         ("bot/cli/characters.py", "knowledge"),

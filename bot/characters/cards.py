@@ -5,10 +5,6 @@ The formats: the character card specifications V2 (`chara_card_v2`) and V3 (`cha
 Character cards inside other files: in the text chunks `chara` and `ccv3` of a PNG, and in a .charx archive.
 
 The formats: the character card specifications V2 and V3, and the PNG specification for tEXt, zTXt and iTXt.
-
-`CardMacros`: replaces the macros of SillyTavern in the texts of a card or a lorebook.
-
-Reads lorebooks ("world info") as knowledge with keys: those inside cards, and files that SillyTavern exports.
 """
 
 import base64
@@ -16,7 +12,7 @@ import binascii
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -27,6 +23,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from pydantic import JsonValue
 
 from bot.characters.conversion import FieldReader, is_empty, to_json
+from bot.characters.lorebooks import OTHER_PERSON, CardMacros, Fields, read_lorebook
 from bot.characters.source import Format, KeyPath, Node, ReportCollector
 from bot.domain.character import ContentRating
 from bot.errors import CharacterError
@@ -198,206 +195,15 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
         offset = end
 
 
-MAX_NESTED_MACROS: Final = 5
-OPEN, CLOSE = "\1", "\2"  # stand for the braces of a placeholder that stays
-
-_MACRO: Final = re.compile(r"\{\{([^{}]*)\}\}|<(user|bot|char)>", re.IGNORECASE)
-
-
-class CardMacros:
-    """Replaces the macros in the texts of one file; those without a counterpart are removed and counted once.
-
-    `char_name` is what `{{char}}` stands for.
-    """
-
-    def __init__(self, char_name: str = "") -> None:
-        self.char_name = char_name
-        self._lost: dict[str, int] = {}
-
-    def replace(self, text: str, offset: int, user: str = "the user") -> str:
-        """Return a text without macros, stripped; it stands at `offset` of the file, `user` replaces `{{user}}`."""
-        text = text.replace(OPEN, "").replace(CLOSE, "")
-        kept_user = user.replace("{{", OPEN).replace("}}", CLOSE)  # so that a macro around it is read too
-
-        def replace(match: re.Match[str]) -> str:
-            name, _, argument = (match[1] or match[2] or "").partition(":")
-            match name.strip().lower():
-                case "char" | "bot":
-                    return self.char_name
-                case "user":
-                    before = text[: match.start()].rstrip(' *"')
-                    is_start = not before or before[-1] in ".!?\n"
-                    return kept_user[0].upper() + kept_user[1:] if is_start else kept_user
-                case "newline":
-                    return "\n"
-                case "random" | "pick":
-                    return re.split(r"::|,", argument.removeprefix(":"))[0].strip()
-                case "name1" if user == "{{name1}}":
-                    return kept_user
-                case word if word.startswith("//") or word in ("", "trim", "noop", "comment", "hidden_key"):
-                    return ""
-            self._lost.setdefault(name.strip()[:40], offset)
-            return ""
-
-        for _ in range(MAX_NESTED_MACROS):
-            replaced = _MACRO.sub(replace, text)
-            if replaced == text:
-                break
-            text = replaced
-        return text.replace(OPEN, "{{").replace(CLOSE, "}}").strip()
-
-    def report_lost(self, collector: ReportCollector, path: KeyPath) -> None:
-        """Report the macros that were removed, as parts of what stands at `path`."""
-        for macro, offset in self._lost.items():
-            collector.add_ignored(offset, path, f"{{{{{macro}}}}} has no counterpart here and is left out")
-
-
-DEFAULT_ORDER: Final = 100
-_ENTRY_NAMES: Final[Mapping[str, str]] = {  # of an exported lorebook, by their names in a card
-    "keys": "key",
-    "secondary_keys": "keysecondary",
-    "insertion_order": "order",
-    "case_sensitive": "caseSensitive",
-}
-_BOOK_SETTINGS: Final[Mapping[str, tuple[str, int, int]]] = {  # the setting, and the limits of its value
-    "token_budget": ("KEYED_KNOWLEDGE_TOKENS", 10, 20_000),
-    "scan_depth": ("KEYED_KNOWLEDGE_MESSAGES", 1, 100),
-    "recursive_scanning": ("KEYED_KNOWLEDGE_RECURSIVE", 0, 1),
-}
-_REGEX_PROBLEM: Final = "its regular expressions are not run: write the words that they stand for"
-_NEGATED_LOGIC: Final = (1, 2)  # `selectiveLogic`: not all, and none, of the secondary keys
-ALL_SECONDARY: Final = 3
-_REGEX: Final = re.compile(r"/.+/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
-_REGEX_SIGN: Final = re.compile(r"[\\^$|?*+(){}\[\]]")  # in a key of other programs, which say so by `use_regex`
-
-Fields = dict[str, JsonValue]
-
-
-def read_lorebook(node: Node, path: KeyPath, collector: ReportCollector, macros: CardMacros) -> Fields:
-    """Return the fields `knowledge` and `settings` for the lorebook that stands at `path` of a file."""
-    return _LorebookConversion(node.key_offset, collector, macros).convert(node, path)
-
-
-def is_lorebook(root: Node) -> bool:
-    """Return whether a file is a lorebook alone, and no card or character."""
-    members = root.value if isinstance(root.value, dict) else {}
-    spec = members.get("spec")
-    is_named = spec is not None and isinstance(spec.value, str) and spec.value.startswith("lorebook")
-    return is_named or ("entries" in members and members.keys().isdisjoint({"bio", "data", "system"}))
-
-
-class _LorebookConversion:
-    def __init__(self, offset: int, collector: ReportCollector, macros: CardMacros) -> None:
-        self._offset, self._collector, self._macros = offset, collector, macros
-        self._reader = FieldReader(collector)
-
-    def convert(self, node: Node, path: KeyPath) -> Fields:
-        book = self._reader.mapping(node, path)
-        if "data" in book and "entries" not in book:  # a file of the format `lorebook_v3`
-            path = (*path, "data")
-            book = self._reader.mapping(book["data"], path)
-        entries = book.get("entries")
-        nodes: list[tuple[str | int, Node]] = []
-        if entries is not None and isinstance(entries.value, dict):
-            nodes = list(entries.value.items())
-        elif entries is not None and isinstance(entries.value, tuple):
-            nodes = list(enumerate(entries.value))
-        knowledge = [item for key, entry in nodes if (item := self._read_entry(entry, (*path, "entries", key)))]
-        settings: Fields = {}
-        for key, (name, lowest, highest) in _BOOK_SETTINGS.items():
-            value = book[key].value if key in book else None
-            if value and isinstance(value, bool | int):
-                settings[name] = "true" if value is True else str(min(max(value, lowest), highest))
-                self._collector.add_mapped(book[key].key_offset, (*path, key), f"read as settings.{name}")
-        if knowledge:
-            self._collector.add_mapped(
-                node.key_offset, path, f"{len(knowledge)} of {len(nodes)} entries read as knowledge"
-            )
-        fields: Fields = {"knowledge": list[JsonValue](knowledge)} if knowledge else {}
-        return fields | ({"settings": settings} if settings and knowledge else {})
-
-    def _read_entry(self, node: Node, path: KeyPath) -> Fields:
-        """Return an entry of a lorebook as an item of knowledge; nothing for one that is switched off or empty."""
-        entry = self._reader.mapping(node, path)
-        is_off = ("enabled" in entry and not entry["enabled"].value) or ("disable" in entry and entry["disable"].value)
-        lines = str(entry["content"].value if "content" in entry else "").splitlines()
-        is_off = is_off or "@@dont_activate" in lines or _number(entry, "probability") == 0
-        content = self._macros.replace("\n".join(line for line in lines if not line.startswith("@@")), self._offset)
-        if is_off or not content:
-            self._collector.add_ignored(node.offset, path, "is switched off" if is_off else "has no text")
-            return {}
-        keys = self._read_keys(entry, "keys", path)
-        secondary = self._read_keys(entry, "secondary_keys", path) if entry.get("selective", node).value else []
-        is_constant = bool("constant" in entry and entry["constant"].value)
-        if not (keys or is_constant):
-            self._collector.add_ignored(node.offset, path, "has no keys, and is not constant")
-            return {}
-        if not self._can_be_shown(entry, len(secondary), node, path):
-            return {}
-        item: Fields = {"content": content}
-        if keys:
-            item["keys"] = keys
-        if secondary:
-            item["secondaryKeys"] = secondary
-        if is_constant:
-            item["always"] = True
-        sensitive = _member(entry, "case_sensitive") or _entry_extension(entry, "case_sensitive")
-        if sensitive and sensitive.value is True:
-            item["caseSensitive"] = True
-        order = _member(entry, "insertion_order")
-        if order and isinstance(order.value, int) and order.value != DEFAULT_ORDER:
-            item["order"] = order.value
-        return item
-
-    def _can_be_shown(self, entry: Mapping[str, Node], secondary_count: int, node: Node, path: KeyPath) -> bool:
-        """Return False for an entry that would be shown where it must not be; report what else differs."""
-        logic, chance = _number(entry, "selectiveLogic"), _number(entry, "probability")
-        if secondary_count and logic in _NEGATED_LOGIC:
-            message = "is shown where its secondary keys do not occur, which has no counterpart here"
-            self._collector.add_ignored(node.offset, path, message)
-            return False
-        if logic == ALL_SECONDARY and secondary_count > 1:
-            self._collector.add_warning(node.offset, path, "needs all of its secondary keys: here one is enough")
-        if chance is not None and chance < 100:
-            self._collector.add_warning(node.offset, path, f"is shown in {chance} % of the cases: here in all")
-        return True
-
-    def _read_keys(self, entry: Mapping[str, Node], key: str, path: KeyPath) -> list[JsonValue]:
-        """Return the words of an entry; regular expressions are left out and reported.
-
-        SillyTavern sets `use_regex` on every entry, and a key is one there if it stands in slashes.
-        """
-        node = _member(entry, key)
-        texts = self._reader.texts(node, (*path, key)) if node else ()
-        is_regex = bool("use_regex" in entry and entry["use_regex"].value)
-        words = [text for text in texts if not (_REGEX.fullmatch(text) or (is_regex and _REGEX_SIGN.search(text)))]
-        if node and len(words) < len(texts):
-            self._collector.add_ignored(node.offset, (*path, key), _REGEX_PROBLEM)
-        return [word for word in (self._macros.replace(text, self._offset) for text in words) if word]
-
-
-def _entry_extension(entry: Mapping[str, Node], key: str) -> Node | None:
-    """Return what SillyTavern keeps of an entry: in a card below `extensions`, in a lorebook beside the keys."""
-    extensions = entry.get("extensions")
-    found = extensions.value.get(key) if extensions and isinstance(extensions.value, dict) else None
-    return found or entry.get(key)
-
-
-def _number(entry: Mapping[str, Node], key: str) -> int | float | None:
-    node = _entry_extension(entry, key)
-    return node.value if node and isinstance(node.value, int | float) else None
-
-
-def _member(entry: Mapping[str, Node], key: str) -> Node | None:
-    """Return a member of an entry by its name in a card, or in an exported lorebook."""
-    return entry.get(key) or entry.get(_ENTRY_NAMES[key])
-
-
 EXTENSION: Final = "greenroom"  # the extension of a card that holds fields which a card has no place for
-EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "suggestions", "content")
+EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "finalRules", "suggestions", "content")
 PERSONALITY, SCENARIO = "Personality: ", "Scenario: "  # begin those lines of a bio
 MATURE_TAGS: Final = frozenset({"nsfw", "r18", "18+"})
 MAX_ADJECTIVES_LENGTH: Final = 300
+RESPONSIVENESS: Final = "RESPONSIVENESS"
+# The setting for a `talkativeness` (in groups, 0 to 1) of at most this; for one in between it is not set.
+TALKATIVENESS: Final[Mapping[str, float]] = {"called": 0.05, "reserved": 0.35, "lively": 1.0}
+USUAL_TALKATIVENESS: Final = 0.7
 
 _CARD_FORMATS: Final[Mapping[str, Format]] = {"chara_card_v2": Format.CARD_V2, "chara_card_v3": Format.CARD_V3}
 _V1_KEYS: Final = frozenset({"first_mes", "mes_example", "char_greeting", "example_dialogue"})
@@ -405,10 +211,10 @@ _ABOUT_CARD: Final = (
     "creator",
     "creator_notes",
     "creator_notes_multilingual",
+    "creatorcomment",
     "character_version",
     "tags",
     "source",
-    "group_only_greetings",
     "creation_date",
     "modification_date",
 )
@@ -416,12 +222,18 @@ _READ_KEYS: Final = frozenset(
     {*_ABOUT_CARD, "name", "nickname", "description", "personality", "scenario", "first_mes", "mes_example"}
     | {"system_prompt", "post_history_instructions", "alternate_greetings", "character_book", "extensions"}
     | {"char_name", "char_persona", "char_greeting", "world_scenario", "example_dialogue", "metadata", "spec_version"}
+    | {"group_only_greetings", "talkativeness", "avatar", "chat", "create_date", "fav", "spec"}
     | {"assets"}  # see `exchange`
 )
+# Extensions that say nothing of the character: whether it is a favourite, where it is from, how a program lists it.
+_SILENT_EXTENSIONS: Final = frozenset({"fav", "pygmalion_id", "github_repo", "source_url", "display_name", "full_path"})
+_READ_EXTENSIONS: Final = frozenset({EXTENSION, "depth_prompt", "talkativeness", "regex_scripts", "world"})
+EMPTY: Final = Node(None, 0, 0)
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
 _START: Final = re.compile(r"<START>", re.IGNORECASE)
 _SPEAKER: Final = re.compile(
-    r"[ \t]*(\{\{(?:user|char|bot)\}\}|<(?:USER|BOT|CHAR)>|[^\n:：{}]{1,60})[:：][ \t\u3000]*", re.IGNORECASE
+    r"[ \t]*(\{\{(?:user|char|bot|random_user_\d)\}\}|<(?:USER|BOT|CHAR)>|[^\n:：{}]{1,60})[:：][ \t\u3000]*",
+    re.IGNORECASE,
 )
 
 
@@ -461,19 +273,27 @@ class _CardConversion:
         self._macros = CardMacros()
 
     def convert(self, root: Node) -> Fields:
-        name = self._text("name", "char_name").strip()
-        self._full_name, self._name = name, self._text("nickname").strip() or name
+        name = CardMacros().replace(self._text("name", "char_name"), root.offset)
+        self._full_name = name
+        self._name = CardMacros(name).replace(self._text("nickname"), root.offset) or name
         if not name:
             self._collector.add_problem(root.offset, (*self._path, "name"), "is missing; every character has a name")
             return {}
         self._macros = CardMacros(self._name)
         fields: Fields = {"name": name, **self._read_prompts(), **self._read_talk(), **self._read_extension()}
+        if level := self._read_talkativeness():
+            fields["settings"] = {RESPONSIVENESS: level}
+        self._report_extensions()
         if self._name != name:
             fields["username"] = self._name
             self._note_mapped("read as username: a second name that people may call", "nickname")
         if "character_book" in self._members:
             path = (*self._path, "character_book")
-            fields |= read_lorebook(self._members["character_book"], path, self._collector, self._macros)
+            book = read_lorebook(self._members["character_book"], path, self._collector, self._macros)
+            settings = [part for part in (fields.get("settings"), book.get("settings")) if isinstance(part, dict)]
+            fields |= book
+            if settings:
+                fields["settings"] = {name: value for part in settings for name, value in part.items()}
         about = {key: _plain(to_json(node)) for key, node in self._members.items() if key in _ABOUT_CARD}
         about = {key: value for key, value in about.items() if value not in (None, "", [], {})}
         if self._has_mature_tag():
@@ -485,7 +305,7 @@ class _CardConversion:
         for key, node in self._members.items():
             if key not in _READ_KEYS and not is_empty(node):
                 self._collector.add_ignored(node.key_offset, (*self._path, key), "has no counterpart here")
-        self._macros.report_lost(self._collector, self._path)
+        self._macros.report(self._collector, self._path)
         return fields
 
     def _has_mature_tag(self) -> bool:
@@ -494,7 +314,7 @@ class _CardConversion:
 
     def _read_prompts(self) -> Fields:
         fields: Fields = {}
-        system = self._text("system_prompt").replace("{{original}}", f"You are {self._name}.")
+        system = self._text("system_prompt").replace("{{original}}", f"You are {self._macros.char_name}.")
         if system := self._replace_macros("system_prompt", system):
             fields["system"] = system
             self._note_mapped("read as system", "system_prompt")
@@ -513,24 +333,38 @@ class _CardConversion:
             self._note_mapped("added to bio", "scenario", "world_scenario")
         if bio:
             fields["bio"] = list[JsonValue](bio)
-        rules = self._paragraphs("post_history_instructions")
-        note = self._extension("depth_prompt").get("prompt")  # SillyTavern inserts it between the last messages
-        if note and isinstance(note.value, str) and (rule := self._replace_macros("extensions", note.value)):
-            rules.append(rule)
-        if rules:
-            fields["style"] = {"all": list[JsonValue](rules)}
-            self._note_mapped("read as style.all, which stands near the end of a prompt", "post_history_instructions")
+        if rules := self._read_final_rules():
+            fields["finalRules"] = list[JsonValue](rules)
         return fields
+
+    def _read_final_rules(self) -> list[str]:
+        """Return what stands behind the last messages, or between them: the instructions and the character's note."""
+        if "style" in self._extension(EXTENSION):  # an export of this program, which has them in its extension
+            return []
+        rules = self._paragraphs("post_history_instructions")
+        self._note_mapped("read as finalRules, which stand after the conversation", "post_history_instructions")
+        note = self._extension("depth_prompt")
+        prompt = note["prompt"].value if "prompt" in note else ""
+        if isinstance(prompt, str) and (rule := self._replace_macros("extensions", prompt)):
+            rules.append(" ".join(rule.split()))
+            self._note_extension("depth_prompt", "read as finalRules, which stand after the conversation, at no depth")
+        return rules
 
     def _read_talk(self) -> Fields:
         fields: Fields = {}
         nodes = self._members.get("alternate_greetings")
         texts = [self._text("first_mes", "char_greeting")]
         texts += self._reader.texts(nodes, (*self._path, "alternate_greetings")) if nodes else ()
-        greetings = [text for text in (self._replace_macros("first_mes", text, "{{user}}") for text in texts) if text]
+        greetings = self._read_greetings("first_mes", texts)
         if greetings:
             fields["greetings"] = list[JsonValue](greetings)
             self._note_mapped("read as greetings, of which /start sends one", "first_mes", "char_greeting")
+        nodes = self._members.get("group_only_greetings")
+        texts = list(self._reader.texts(nodes, (*self._path, "group_only_greetings")) if nodes else ())
+        if of_groups := self._read_greetings("group_only_greetings", texts):
+            fields["groupGreetings"] = list[JsonValue](of_groups)
+            message = "read as groupGreetings, of which /start sends one in a room of several people"
+            self._note_mapped(message, "group_only_greetings")
         examples = list(self._read_examples(self._text("mes_example", "example_dialogue")))
         if examples:
             self._note_mapped(f"read as {len(examples)} messageExamples", "mes_example", "example_dialogue")
@@ -540,6 +374,13 @@ class _CardConversion:
         if examples:
             fields["messageExamples"] = list[JsonValue](examples)
         return fields
+
+    def _read_greetings(self, key: str, texts: Iterable[str]) -> list[str]:
+        """Return greetings with a placeholder for the person; one with alternatives in it as several."""
+        node = self._members.get(key)
+        offset = node.key_offset if node else 0
+        variants = [variant for text in texts for variant in self._macros.vary(text, offset, "{{user}}")]
+        return [text for text in dict.fromkeys(variants) if text]
 
     def _read_examples(self, text: str) -> Iterator[JsonValue]:
         """Yield the conversations of a card, which `<START>` separates; lines without a speaker continue the last.
@@ -574,6 +415,8 @@ class _CardConversion:
         word = label.strip("{}<> ").lower()
         if word in ("char", "bot", self._name.lower(), self._full_name.lower()):
             return self._full_name
+        if word.startswith(OTHER_PERSON):
+            return "{{name2}}"
         return "{{name1}}" if word in ("user", "you") else ""
 
     def _read_extension(self) -> Fields:
@@ -585,9 +428,53 @@ class _CardConversion:
             fields["style"] = {place: _plain(style[place]) for place in ("all", "chat", "post") if place in style}
         return {key: value for key, value in fields.items() if value is not None}
 
+    def _read_talkativeness(self) -> str:
+        """Return the value of RESPONSIVENESS for how often a card's character speaks unasked; empty for the usual."""
+        extensions = self._extensions()
+        node = extensions.get("talkativeness") or self._members.get("talkativeness")
+        try:
+            share = float(str(node.value)) if node is not None else USUAL_TALKATIVENESS
+        except ValueError:
+            return ""
+        level = next((name for name, highest in TALKATIVENESS.items() if share <= highest), "")
+        if not level or (level == "lively" and share <= USUAL_TALKATIVENESS):
+            return ""
+        message = f"{share:.0%} read as settings.{RESPONSIVENESS}: {level}"
+        if "talkativeness" in extensions:
+            self._note_extension("talkativeness", message)
+        else:
+            self._note_mapped(message, "talkativeness")
+        return level
+
+    def _report_extensions(self) -> None:
+        """Report the extensions that have no counterpart here."""
+        path, others = (*self._path, "extensions"), list[str]()
+        for name, node in self._extensions().items():
+            if name == "regex_scripts" and isinstance(node.value, tuple) and node.value:
+                number = f"{len(node.value)} {'script' if len(node.value) == 1 else 'scripts'}"
+                message = (
+                    f"{number} left out, which would change texts: FILTER_WORDS or a plugin's filter does that here"
+                )
+                self._collector.add_ignored(node.key_offset, (*path, name), message)
+            elif name == "world" and node.value and is_empty(self._members.get("character_book", EMPTY)):
+                message = f"the lorebook {str(node.value)[:60]!r} is not in the card: add it by --lorebook FILE"
+                self._collector.add_ignored(node.key_offset, (*path, name), message)
+            elif name not in _READ_EXTENSIONS | _SILENT_EXTENSIONS and not is_empty(node) and node.value is not False:
+                others.append(name[:40])
+        if others:
+            message = f"data and scripts of other programs are left out: {', '.join(others)}"
+            self._collector.add_ignored(self._members["extensions"].key_offset, path, message)
+
+    def _extensions(self) -> Mapping[str, Node]:
+        node = self._members.get("extensions")
+        return node.value if node is not None and isinstance(node.value, dict) else {}
+
+    def _note_extension(self, name: str, message: str) -> None:
+        node = self._extensions()[name]
+        self._collector.add_mapped(node.key_offset, (*self._path, "extensions", name), message)
+
     def _extension(self, name: str) -> Mapping[str, Node]:
-        extensions = self._members.get("extensions")
-        found = extensions.value.get(name) if extensions and isinstance(extensions.value, dict) else None
+        found = self._extensions().get(name)
         return found.value if found and isinstance(found.value, dict) else {}
 
     def _text(self, *keys: str) -> str:

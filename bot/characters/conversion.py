@@ -34,7 +34,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "instagramProfile": "there is no Instagram here",
         "simsaiProfile": "there is no SimsAI here",
         "twitterSpaces": "there is no voice on X here",
-        "nft": "there is no wallet here",
+        "nft": "no NFTs are made here",
         "people": "people are stored when they first write",
         "extends": "a character cannot extend another; copy the fields that it should inherit",
         "voice": "set VOICE_REPLIES, and the voice of the model plugin, such as OPENAI_TTS_VOICE",
@@ -49,7 +49,7 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "modelConfig": "the model plugin chooses them",
         "imageSettings": "set the model plugin's own names",
         "ragKnowledge": "knowledge in the file itself is always in the prompt",
-        "chains": "there is no wallet here",
+        "chains": "the plugins evm and solana are set by variables of the operator",
         "intiface": "there is no such client here",
         "buttplug": "there is no such client here",
     }
@@ -64,6 +64,8 @@ PLATFORM_SETTINGS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("telegram", "allowedGroupIds"): "TELEGRAM_ALLOWED_CHATS",
     }
 )
+
+PLATFORMS: Final = frozenset(platform for platform, _ in PLATFORM_SETTINGS)
 
 ADAPTER_ALIASES: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct": "web", "rest": "web"})
 _PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
@@ -218,6 +220,8 @@ class _Conversion:
             "suggestions": self._read_suggestions,
             "picture": self._read_picture,
             "greetings": reader.texts,
+            "group_greetings": reader.texts,
+            "final_rules": reader.texts,
             "knowledge": self._read_knowledge,
             "plugins": self._read_plugins,
             "adapters": self._read_adapters,
@@ -479,7 +483,8 @@ class _Conversion:
         if not isinstance(node.value, dict):
             return {"content": self._reader.text(node, path)}
         item: Fields = {}
-        for key, member in node.value.items():
+        members = _unwrap_knowledge(node.value)
+        for key, member in members.items():
             name = KNOWLEDGE_ALIASES.get(key, key)
             if name in ("id", "content", "path", "directory"):
                 item[name] = self._reader.text(member, (*path, key))
@@ -514,7 +519,7 @@ class _Conversion:
         for key, node in members.items():
             name = PLATFORM_SETTINGS.get((platform, key))
             if name is None:
-                if path[0] == "clientConfig":
+                if path[0] == "clientConfig" or platform in PLATFORMS:
                     self._collector.add_ignored(node.key_offset, (*path, key), "has no counterpart here")
             elif name in settings:
                 self._collector.add_ignored(
@@ -523,3 +528,12 @@ class _Conversion:
             elif not is_empty(node):
                 settings[name] = to_setting(node)
                 self._collector.add_mapped(node.key_offset, (*path, key), f"read as the setting {name}")
+
+
+def _unwrap_knowledge(members: Mapping[str, Node]) -> Mapping[str, Node]:
+    """Return the members of an item of knowledge; newer elizaOS has them as `{"item": {"case": …, "value": …}}`."""
+    wrapped = members["item"].value if "item" in members else None
+    if not isinstance(wrapped, dict) or not {"case", "value"} <= wrapped.keys():
+        return members
+    kind, value = str(wrapped["case"].value), wrapped["value"]
+    return value.value if isinstance(value.value, dict) else {kind: value}

@@ -15,20 +15,19 @@ from bot.characters.cards import (
     MAX_FILE_BYTES,
     MAX_PICTURE_BYTES,
     PERSONALITY,
+    RESPONSIVENESS,
     SCENARIO,
+    TALKATIVENESS,
     CardFile,
-    CardMacros,
-    Fields,
     is_card,
-    is_lorebook,
     picture_suffix,
     read_card,
     read_card_file,
     read_data_address,
-    read_lorebook,
 )
 from bot.characters.conversion import FIELDS, to_json
 from bot.characters.loader import CHARACTER_SUFFIXES, load_character, parse_character, read_character_source
+from bot.characters.lorebooks import LOGICS, CardMacros, Fields, is_lorebook, read_lorebook
 from bot.characters.source import Format, ImportReport, Node, Note, ReportCollector, SourceText, scan_json
 from bot.domain.character import AVATAR_SETTING, Character, KnowledgeItem
 from bot.errors import CharacterError
@@ -94,6 +93,9 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
         report = collector.build_report(format)
     for book in lorebooks:
         report = _add_lorebook(fields, book, report)
+    if lorebooks:
+        others = tuple(note for note in report.ignored if not note.path.endswith("extensions.world"))
+        report = replace(report, ignored=others)
     if picture:
         fields["picture"] = file_stem(str(fields["name"])) + picture_suffix(picture)
     text = json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
@@ -150,7 +152,9 @@ def export_card(character: Character) -> Fields:
             speaker = "{{char}}" if line.name in (name, "{{agentName}}") else "{{user}}"
             examples.append(f"{speaker}: {line.content.text}")
     settings = character.settings
+    talkativeness = TALKATIVENESS.get(str(settings.get(RESPONSIVENESS, "")))
     budget, depth = settings.get("KEYED_KNOWLEDGE_TOKENS"), settings.get("KEYED_KNOWLEDGE_MESSAGES")
+    extensions: Fields = {EXTENSION: {key: fields[key] for key in EXTENSION_FIELDS if key in fields}}
     data: Fields = {
         "name": name,
         "description": "\n\n".join(bio),
@@ -160,13 +164,17 @@ def export_card(character: Character) -> Fields:
         "mes_example": "\n".join(examples),
         "creator_notes": str(card_fields.get("creator_notes", "")),
         "system_prompt": character.system,
-        "post_history_instructions": "\n\n".join(character.style.all),
+        "post_history_instructions": "\n\n".join((*character.style.all, *character.final_rules)),
         "alternate_greetings": list[JsonValue](greetings[1:]),
         "tags": card_fields.get("tags", []),
         "creator": str(card_fields.get("creator", "")),
         "character_version": str(card_fields.get("character_version", "")),
-        "extensions": {EXTENSION: {key: fields[key] for key in EXTENSION_FIELDS if key in fields}},
+        "extensions": extensions,
     }
+    if character.group_greetings:
+        data["group_only_greetings"] = list[JsonValue](character.group_greetings)
+    if talkativeness is not None:
+        data["extensions"] = {**extensions, "talkativeness": str(talkativeness)}
     if book:
         limits: Fields = {"token_budget": _number(budget), "scan_depth": _number(depth)}
         recursive = str(settings.get("KEYED_KNOWLEDGE_RECURSIVE", "")).lower() == "true"
@@ -199,12 +207,15 @@ def _read_source(path: Path) -> tuple[SourceText, CardFile | None, list[str]]:
 def _read_picture(file: CardFile | None, root: Node, collector: ReportCollector) -> bytes:
     """Return the picture of a card: the PNG around it, or the main icon in its archive; empty if there is none."""
     assets = _assets_of(root)
-    data, used = (b"", {}) if file is None or file.is_picture else _find_icon(file, assets)
+    data, used = (b"", {}) if file is not None and file.is_picture else _find_icon(file, assets)
     if file is not None and file.is_picture:
         data = file.data
-    left_out = [str(item.get("name") or item.get("uri")) for item in assets if item is not used]
+    left_out = [
+        f"{item.get('type', 'file')} {item.get('name') or item.get('uri')}" for item in assets if item is not used
+    ]
     if left_out:
-        collector.add_ignored(0, "assets", f"left out: {', '.join(left_out)}")
+        message = f"left out, a character has a single picture: {', '.join(left_out)}"
+        collector.add_ignored(0, "assets", message)
     if len(data) > MAX_PICTURE_BYTES:
         collector.add_warning(0, "picture", _describe_size(data))
     return data
@@ -254,13 +265,15 @@ def _assets_of(root: Node) -> list[dict[str, JsonValue]]:
     return [item for item in listed if isinstance(item, dict) and item.get("uri") != DEFAULT_ASSET]
 
 
-def _find_icon(file: CardFile, assets: Sequence[Fields]) -> tuple[bytes, Fields]:
-    """Return the main icon of an archive, and which asset it is; empty if none is a picture in it."""
-    names = set(file.list_files())
+def _find_icon(file: CardFile | None, assets: Sequence[Fields]) -> tuple[bytes, Fields]:
+    """Return the main icon, of an archive or in the card itself, and which asset it is; empty if none is a picture."""
+    names = set(file.list_files()) if file is not None else set()
     icons = [item for item in assets if item.get("type") == "icon"]
     for asset in sorted(icons, key=lambda item: item.get("name") != "main"):
-        name = _EMBEDDED.sub("", str(asset.get("uri")))
-        if name in names and picture_suffix(picture := file.read(name)):
+        address = str(asset.get("uri"))
+        name = _EMBEDDED.sub("", address)
+        picture = file.read(name) if file is not None and name in names else read_data_address(address) or b""
+        if picture_suffix(picture):
             return picture, asset
     return b"", {}
 
@@ -270,7 +283,9 @@ def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportRep
     source = SourceText(str(path), read_character_source(path))
     root, _ = scan_json(source)
     collector = ReportCollector(source)
-    added = read_lorebook(root, (), collector, CardMacros(str(fields.get("name", ""))))
+    macros = CardMacros(str(fields.get("username") or fields.get("name", "")))
+    added = read_lorebook(root, (path.name,), collector, macros)
+    macros.report(collector, (path.name,))
     collector.raise_problems()
     if "knowledge" not in added:
         raise CharacterError(f"{path}: no lorebook: it has no entries with a text")
@@ -281,6 +296,7 @@ def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportRep
         elif isinstance(value, dict):
             fields[key] = {**value, **(earlier if isinstance(earlier, dict) else {})}
     notes = collector.build_report(Format.CARD_V2)
+    report = report.with_warnings(notes.warnings)
     return replace(report, mapped=(*report.mapped, *notes.mapped), ignored=(*report.ignored, *notes.ignored))
 
 
@@ -305,7 +321,11 @@ def _book_entry(number: int, item: KnowledgeItem) -> JsonValue:
         "keys": list[JsonValue](item.keys),
         "secondary_keys": list[JsonValue](item.secondary_keys),
         "content": item.content,
-        "extensions": {},
+        "extensions": {
+            "selectiveLogic": LOGICS.index(item.secondary_logic),
+            "probability": item.probability,
+            "useProbability": True,
+        },
         "enabled": True,
         "insertion_order": item.order,
         "case_sensitive": item.case_sensitive,

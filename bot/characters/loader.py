@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -29,7 +29,7 @@ from bot.characters.source import (
     format_path,
     scan_json,
 )
-from bot.domain.character import Character
+from bot.domain.character import Character, find_lost_placeholders
 from bot.errors import CharacterError, FileProblem, TemplateError
 from bot.files import replace_file
 from bot.prompts.template_language import compile_template
@@ -122,6 +122,7 @@ class FilePlaces:
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 CHARACTER_SUFFIXES: Final = (".json", ".png", ".charx")
+LOST_PLACEHOLDER: Final = "{{{{{name}}}}} means nothing here and is left out"
 MAX_SUGGESTED_FROM: Final = 1_000  # files of a folder
 CARD_ADVICE: Final = "a SillyTavern card; `bot character import FILE` writes a character file from it"
 
@@ -249,6 +250,7 @@ def check_templates(root: Node, collector: ReportCollector) -> None:
     """Compile each template; a syntax error is a problem, an unknown tag a warning."""
     members = root.value if isinstance(root.value, dict) else {}
     system, templates = members.get("system"), members.get("templates")
+    _check_greetings(members, collector)
     if system is not None and isinstance(system.value, str):
         try:
             compile_template(system.value)
@@ -266,4 +268,13 @@ def check_templates(root: Node, collector: ReportCollector) -> None:
             collector.add_problem(node.offset, path, str(error))
             continue
         for tag in unknown:
-            collector.add_warning(node.offset, path, f"{{{{{tag[:60]}}}}} means nothing here and is left out")
+            collector.add_warning(node.offset, path, LOST_PLACEHOLDER.format(name=tag[:60]))
+
+
+def _check_greetings(members: Mapping[str, Node], collector: ReportCollector) -> None:
+    """Add a warning for each placeholder of a greeting that is left out when it is said."""
+    for key in ("greetings", "groupGreetings"):
+        greetings = members[key].value if key in members else None
+        for number, node in enumerate(greetings if isinstance(greetings, tuple) else ()):
+            for name in find_lost_placeholders(node.value) if isinstance(node.value, str) else ():
+                collector.add_warning(node.offset, (key, number), LOST_PLACEHOLDER.format(name=name[:60]))

@@ -127,7 +127,7 @@ def find_style_rules(character: Character) -> list[StyleRule]:
     A clause with a condition ("unless", "if" …) is left out: whether it holds, code cannot tell.
     """
     rules: list[StyleRule] = []
-    for text in (*character.style.all, *character.style.chat):
+    for text in (*character.style.all, *character.style.chat, *character.final_rules):
         for clause in filter(None, map(str.strip, _CLAUSES.split(text))):
             if not _CONDITION.search(_QUOTED.sub("", clause)):
                 rules += _read_clause(clause)

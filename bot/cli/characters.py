@@ -15,6 +15,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, zip_longest
 from os.path import normpath
 from pathlib import Path
@@ -25,7 +26,7 @@ import bot
 import bot.store
 from bot.adapter.adapter import RoomRuleError, lists_platform, parse_room_rules
 from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, Note, load_character, suggest_file
-from bot.characters.conversion import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
+from bot.characters.conversion import ADAPTER_ALIASES, PATH_STARTS, PLATFORMS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.loader import FilePlaces
 from bot.characters.source import mask_secrets, text_version
 from bot.cli.options import CORE_GROUPS, SettingsGroup, find_settings_groups, known_variables, list_variables
@@ -54,7 +55,12 @@ from bot.plugin_system.trust import (
     find_plugin_file,
     read_plugin_source,
 )
-from bot.prompts.character_description import MAX_DESCRIPTION_LENGTH, SectionUse, describe_character
+from bot.prompts.character_description import (
+    MAX_DESCRIPTION_LENGTH,
+    SectionUse,
+    describe_character,
+    describe_final_rules,
+)
 from bot.prompts.template_language import compile_template
 from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
 from bot.runtime.character_reload import AgentConfig
@@ -218,6 +224,7 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         for key in places.keys_of(*path)
         if key not in SETTINGS_WITHOUT_EFFECT and key != AVATAR_SETTING and not places.is_object(*path, key)
     ]
+    keys += [("settings", key) for key in _list_groups(places) if key not in {*SETTINGS_WITHOUT_EFFECT, *PLATFORMS}]
     known = known_variables(plugins)
     if all(path[-1] in known for path in keys):
         return
@@ -226,9 +233,18 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
     for path in keys:
         if path[-1] in known:
             continue
-        nearest = suggest(path[-1], allowed, start="; ")
+        successor = path[-1].replace("TWITTER_", "X_", 1)  # of elizaOS
+        nearest = f"; here it is {successor}" if successor in allowed else suggest(path[-1], allowed, start="; ")
         if nearest or path[-2] != "secrets":
             yield places.build_note(path, f"no part of this bot reads a setting of this name{nearest}")
+
+
+def _list_groups(places: FilePlaces) -> list[str]:
+    """Return the names of the objects in the settings of a file, but for its secrets."""
+    root = places.root.value
+    settings = root["settings"].value if isinstance(root, dict) and "settings" in root else None
+    members = settings.items() if isinstance(settings, dict) else ()
+    return [key for key, node in members if key != "secrets" and isinstance(node.value, dict) and node.value]
 
 
 def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Iterator[Note]:
@@ -596,8 +612,9 @@ EXAMPLE_SEED = "any room"
 def measure_sections(character: Character, plugins: Sequence[Plugin] = ()) -> dict[str, tuple[SectionUse, ...]]:
     """Return what the description for one room holds of each section, in chats and in feeds."""
     has_index = any(provider.spec.name == KNOWLEDGE_PROVIDER for plugin in plugins for provider in plugin.providers)
+    describe = partial(describe_character, character, seed=EXAMPLE_SEED, has_knowledge_index=has_index)
     return {
-        place: describe_character(character, seed=EXAMPLE_SEED, is_feed=is_feed, has_knowledge_index=has_index).sections
+        place: (*describe(is_feed=is_feed).sections, *describe_final_rules(character).sections)
         for place, is_feed in (("chat", False), ("feed", True))
     }
 

@@ -587,9 +587,11 @@ class BuiltinCommands:
         """
         agent, invocation = context.agent, context.invocation
         text = user_text("commands.start.greeting", name=agent.name)
-        if agent.character.greetings and agent.may_speak_in(invocation.room):
-            greeting = Random(invocation.event_id).choice(agent.character.greetings)
-            text = greeting.replace("{{user}}", invocation.author.name)
+        character = agent.character
+        of_groups = () if invocation.room.type.is_direct else character.group_greetings
+        if (greetings := of_groups or character.greetings) and agent.may_speak_in(invocation.room):
+            greeting = Random(invocation.event_id).choice(greetings)
+            text = character.address(greeting, invocation.author.name) or text
         adapter = agent.outbox.adapters.get(invocation.room.platform)
         if invocation.room.type.is_direct or (adapter is not None and not adapter.hides_responses):
             await self._store_greeting(agent, invocation, text)

@@ -3,9 +3,11 @@
 Descriptions of components, without their behaviour.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -66,12 +68,22 @@ class MessageExample(_CharacterModel):
     content: ExampleContent = ExampleContent()
 
 
+class SecondaryLogic(StrEnum):
+    """How many of the secondary keys of a text must occur for it to be shown."""
+
+    ANY = "any"
+    ALL = "all"
+    NONE = "none"
+    NOT_ALL = "not all"
+
+
 class KnowledgeItem(_CharacterModel):
     """Knowledge of the character: the text itself, a file, or a folder of files.
 
-    A text with `keys` is in the prompt only where one of the last messages contains one of them, and one of the
-    `secondary_keys` if there are any; one that is `always` in it counts against the same limit. Of more than fit in,
-    those of a higher `order` are preferred.
+    A text with `keys` is in the prompt only where one of the last messages contains one of them, and of the
+    `secondary_keys`, if there are any, as many as `secondary_logic` says; one that is `always` in it counts against the
+    same limit. Of more than fit in, those of a higher `order` are preferred. `probability` is in percent: in how many
+    of the cases in which it could be shown it is.
     """
 
     id: str = ""
@@ -81,9 +93,11 @@ class KnowledgeItem(_CharacterModel):
     shared: bool = False
     keys: Texts = ()
     secondary_keys: Texts = ()
+    secondary_logic: SecondaryLogic = SecondaryLogic.ANY
     case_sensitive: bool = False
     always: bool = False
     order: int = 100
+    probability: int = Field(100, ge=1, le=100)
 
     @property
     def is_keyed(self) -> bool:
@@ -104,6 +118,28 @@ class ContentRating(StrEnum):
 
 
 AVATAR_SETTING = "avatar"  # of elizaOS: the picture
+PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")  # of a name in a text that people read
+_PERSON_PLACEHOLDER = re.compile(r"(?:user|name)\d*")
+OWN_PLACEHOLDERS = frozenset({"char", "bot", "agentname", "agent"})
+
+
+def fill_names(text: str, *, own_name: str, person: str) -> str:
+    """Return a text with the names of the character and of a person in place of `{{char}}`, `{{user}}` and the like.
+
+    Other placeholders are left out.
+    """
+    return PLACEHOLDER.sub(partial(_fill_name, own_name=own_name, person=person), text) if "{{" in text else text
+
+
+def find_lost_placeholders(text: str) -> list[str]:
+    """Return the placeholders of a text that `fill_names` leaves out."""
+    names = dict.fromkeys(match[1].lower() for match in PLACEHOLDER.finditer(text))
+    return [name for name in names if not (name in OWN_PLACEHOLDERS or _PERSON_PLACEHOLDER.fullmatch(name))]
+
+
+def _fill_name(match: re.Match[str], *, own_name: str, person: str) -> str:
+    name = match[1].lower()
+    return own_name if name in OWN_PLACEHOLDERS else person if _PERSON_PLACEHOLDER.fullmatch(name) else ""
 
 
 class Character(_CharacterModel):
@@ -113,6 +149,8 @@ class Character(_CharacterModel):
     holds none. `adapters` are the platforms named by the file; empty means every platform that has a token.
     One whose `content` is mature speaks only where adults are. `rooms` are instructions for rooms and worlds, by their
     name, their id on the platform, or `platform:id`.
+    `final_rules` stand in a prompt after the conversation. In a room of several people `/start` sends one of the
+    `group_greetings`, if there are any.
     `suggestions` (how to begin a conversation) and `picture` are for pages and stand in no prompt. `client_config`,
     `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have no effect here.
     """
@@ -131,6 +169,8 @@ class Character(_CharacterModel):
     suggestions: Texts = ()
     picture: str = ""
     greetings: Texts = ()
+    group_greetings: Texts = ()
+    final_rules: Texts = ()
     knowledge: tuple[Annotated[KnowledgeItem, BeforeValidator(_to_knowledge)], ...] = ()
     plugins: Texts = ()
     adapters: Texts = ()
@@ -153,8 +193,11 @@ class Character(_CharacterModel):
 
     def greet(self, name: str) -> str:
         """Return its first greeting, to a person of this name; empty without one."""
-        greeting = next((text.strip() for text in self.greetings if text.strip()), "")
-        return greeting.replace("{{user}}", name)
+        return next((greeting for text in self.greetings if (greeting := self.address(text, name))), "")
+
+    def address(self, text: str, name: str) -> str:
+        """Return a greeting as it is said to a person of this name; empty if there are no words in it."""
+        return fill_names(text, own_name=self.name, person=name).strip()
 
     @property
     def picture_source(self) -> str:

@@ -39,6 +39,8 @@ LEFT_FILES: Final = {
     "QuickReplies/*.json": ("quick replies", "there is no counterpart"),
     "backups/*.jsonl": ("backups of chats", "they repeat the chats"),
 }
+SCRIPTS: Final = ("scripts that change texts", "FILTER_WORDS or a plugin's filter does that here")
+AUTHOR_NOTES: Final = ("author's notes of chats", "what holds in a single room is set there by `/room`")
 BuildConversation = Callable[[UUID, str, str, str], tuple[World, Room, Entity]]
 
 
@@ -88,6 +90,9 @@ def read_folder(folder: Path) -> UserFolder:
         bool(isinstance(item, dict) and item.get("description"))
         for item in (descriptions.values() if isinstance(descriptions, dict) else ())
     )
+    extensions = settings.get("extension_settings")
+    scripts = extensions.get("regex") if isinstance(extensions, dict) else None
+    report.left[SCRIPTS] += len(scripts) if isinstance(scripts, list) else 0
     for pattern, key in LEFT_FILES.items():
         report.left[key] += len(list(root.glob(pattern)))
     return UserFolder(tuple(cards), tuple(sorted(set(names))), report, tuple(_read_groups(root, cards, report)))
@@ -188,7 +193,10 @@ def _read_chat(path: Path, report: ImportReport) -> list[dict[str, Any]]:
             line = None
         if isinstance(line, dict) and "mes" in line:
             lines.append(line)
-        elif not (isinstance(line, dict) and "chat_metadata" in line):
+        elif isinstance(line, dict) and "chat_metadata" in line:
+            metadata = line["chat_metadata"]
+            report.left[AUTHOR_NOTES] += bool(isinstance(metadata, dict) and metadata.get("note_prompt"))
+        else:
             report.left["messages", "their lines cannot be read"] += 1
     return lines
 

@@ -93,7 +93,8 @@ def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerConte
     own_name = sanitize_name(turn.definition.character.name)
     names |= {sanitize_name(turn_input.author.name) for turn_input in turn.inputs}
     actions = [name for spec in turn.actions for name in (spec.name, *spec.similes)]
-    return AnswerContext(form, own_name, tuple(sorted(names - {own_name})), frozenset(map(fold, actions)))
+    people, person = tuple(sorted(names - {own_name})), sanitize_name(turn.author.name)
+    return AnswerContext(form, own_name, people, frozenset(map(fold, actions)), person)
 
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from bot.domain.environment import ANYBODY, Authority, contains_words, is_all_ow
 from bot.domain.ledger import SOURCES_KEY, ActionPreview
 from bot.domain.memory import AUTHORS_KEY
 from bot.errors import TemplateError
-from bot.prompts.character_description import CharacterDescription, describe_character
+from bot.prompts.character_description import CharacterDescription, describe_character, describe_final_rules
 from bot.prompts.reply_parser.reader import TagTree, parse_tag_tree
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import CARE_RULE
@@ -25,6 +25,7 @@ __all__ = [
     "TemplateError",
     "contains_words",
     "describe_character",
+    "describe_final_rules",
     "is_all_own",
     "own_words",
     "parse_history",

@@ -19,6 +19,7 @@ from bot.text import grapheme_boundary_before, sanitize_name
 MAX_DESCRIPTION_LENGTH = 6_000
 MAX_STYLE_LENGTH = 2_000  # of the style rules for everywhere that are always in the text
 MAX_PLACE_STYLE_LENGTH = 1_200  # of those for chats or for posts
+MAX_FINAL_RULES_LENGTH = 1_200  # of the rules after the conversation
 MAX_EXAMPLE_LENGTH = 800  # of an example that is always in the text
 MAX_BIO_LENGTH = 400  # of the line of the bio that is always in the text
 MIN_CUT_LENGTH = 40  # less of a line is not worth having
@@ -175,6 +176,26 @@ def describe_character(
     return prose.whole or _choose(prose, seed)
 
 
+def describe_final_rules(character: Character) -> CharacterDescription:
+    """Return the rules that stand after the conversation, in at most `MAX_FINAL_RULES_LENGTH` characters; cached."""
+    return _final_rules(_ByIdentity(character))
+
+
+@lru_cache(maxsize=64)
+def _final_rules(key: "_ByIdentity") -> CharacterDescription:
+    rules = _read_section(
+        "finalRules",
+        key.character.final_rules,
+        values=_placeholder_values(key.character),
+        guaranteed=MAX_ITEMS,
+        max_length=MAX_FINAL_RULES_LENGTH,
+    )
+    block = _Block("# Rules for the next message\n- ", "\n- ", (rules,))
+    kept = rules.keep_guaranteed()
+    use = SectionUse(rules.name, len(kept), rules.count, _length(kept), rules.length)
+    return CharacterDescription(block.build_text({rules.name: kept}), (use,) if rules.items else ())
+
+
 class _ByIdentity:
     """A character as a key: characters hold mappings and have no hash."""
 
@@ -198,11 +219,7 @@ def _choose(prose: _Prose, seed: str) -> CharacterDescription:
 @lru_cache(maxsize=64)
 def _prose(key: _ByIdentity, is_feed: bool, has_knowledge_index: bool) -> _Prose:
     character = key.character
-    name = sanitize_name(character.name)
-    own = name.casefold().split()
-    others = [SPARE_NAME if other.casefold() in own else other for other in NAME_PLACEHOLDERS]
-    placeholders = {f"{kind}{number}": other for number, other in enumerate(others, 1) for kind in ("user", "name")}
-    values = {"agentName": name, "agent": name, "user": others[0], **placeholders}
+    name, values = sanitize_name(character.name), _placeholder_values(character)
     read = partial(_read_section, values=values)
     knowledge = () if has_knowledge_index else tuple(item.content for item in character.knowledge if not item.is_keyed)
     style = partial(read, guaranteed=MAX_ITEMS, is_ordered=True)
@@ -232,6 +249,15 @@ def _prose(key: _ByIdentity, is_feed: bool, has_knowledge_index: bool) -> _Prose
             _post_examples(character, values) if is_feed else _message_examples(character, values),
         ]
     )
+
+
+def _placeholder_values(character: Character) -> dict[str, str]:
+    """Return what the placeholders in the texts of a character stand for: its own name, and first names of people."""
+    name = sanitize_name(character.name)
+    own = name.casefold().split()
+    others = [SPARE_NAME if other.casefold() in own else other for other in NAME_PLACEHOLDERS]
+    placeholders = {f"{kind}{number}": other for number, other in enumerate(others, 1) for kind in ("user", "name")}
+    return {**dict.fromkeys(("agentName", "agent", "char"), name), "user": others[0], **placeholders}
 
 
 def _message_examples(character: Character, values: Mapping[str, str]) -> _Block:

@@ -52,6 +52,17 @@ CARE_RULE = (
 # Templates without a default: where one is not set, that of the other name is used.
 STAND_INS: Mapping[str, str] = {REPLY: MULTI_STEP_SUMMARY, CONTINUE: MESSAGE_HANDLER, REFLECTION: EVALUATION}
 
+# Templates of the first generation of elizaOS, and those that have their purpose here.
+ELIZAOS_TEMPLATES: Mapping[str, str] = {
+    **{f"{kind}MessageHandlerTemplate": MESSAGE_HANDLER for kind in ("twitter", "telegram", "discord", "direct")},
+    **{f"{kind}ShouldRespondTemplate": SHOULD_RESPOND for kind in ("twitter", "telegram", "discord")},
+    "continueMessageHandlerTemplate": CONTINUE,
+    "twitterPostTemplate": POST_CREATION,
+    "telegramAutoPostTemplate": POST_CREATION,
+    "discordAutoPostTemplate": POST_CREATION,
+    "factsTemplate": REFLECTION,
+}
+
 # What every template may use beside its own variables; providers and actions of plugins may set more.
 COMMON_VARIABLES = frozenset(
     {
@@ -510,7 +521,11 @@ def find_problems(
         yield TemplateProblem(str(error), is_error=True)
         return
     if name not in names:
-        yield _build_problem(name, names, "no part of this bot uses a template of this name")
+        message = "no part of this bot uses a template of this name"
+        if name in ELIZAOS_TEMPLATES:
+            yield TemplateProblem(f"{message}; what it is for does {ELIZAOS_TEMPLATES[name]!r}", is_error=False)
+        else:
+            yield _build_problem(name, names, message)
         return
     original = known.get(name) or known.get(STAND_INS.get(name, REFLECTION if name == EVALUATION else ""), "")
     allowed = COMMON_VARIABLES | compile_template(original).variables | set(variables)

@@ -202,7 +202,9 @@ def hash_wording(agent: Agent, request: TextRequest) -> tuple[str, dict[str, str
     """
     names = TEMPLATES.get(request.purpose, ())
     templates = {name: text for name, text in agent.templates.items() if name in (SYSTEM, *names) or not names}
-    character = agent.character.model_dump(mode="json", include=set(CHARACTER_FIELDS))
+    # Answers were recorded before there were final rules.
+    fields = {*CHARACTER_FIELDS, *(["final_rules"] if agent.character.final_rules else [])}
+    character = agent.character.model_dump(mode="json", include=fields)
     tools = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
     parts: dict[str, Any] = {f"template {name}": templates[name] for name in (SYSTEM, *names) if name in templates}
     for name, value in character.items():

@@ -45,6 +45,7 @@ from plugins.bootstrap.providers.capabilities import (
     character,
     evaluators,
     facts,
+    final_rules,
     providers,
 )
 from plugins.bootstrap.providers.conversation import (
@@ -110,6 +111,7 @@ plugin = Plugin(
         relationships,
         contacts,
         facts,
+        final_rules,
         memory,
         recall,
         time,

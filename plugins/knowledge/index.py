@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from random import Random
 from uuid import UUID
 
 from pydantic import Field
@@ -392,12 +393,25 @@ class _Entry:
     is_case_sensitive: bool
     keys: frozenset[str]
     secondary_keys: frozenset[str]
+    logic: str
+    probability: int
 
     def matches(self, found: Set[str]) -> bool:
-        """Return whether one of its keys was found, and one of the secondary keys if it has any, or it needs none."""
+        """Return whether one of its keys was found, and as many secondary keys as it says, or it needs none."""
         if self.always:
             return True
-        return not self.keys.isdisjoint(found) and not (self.secondary_keys and self.secondary_keys.isdisjoint(found))
+        return not self.keys.isdisjoint(found) and (not self.secondary_keys or self._allows(found))
+
+    def _allows(self, found: Set[str]) -> bool:
+        match self.logic:
+            case "all":
+                return self.secondary_keys <= found
+            case "not all":
+                return not self.secondary_keys <= found
+            case "none":
+                return self.secondary_keys.isdisjoint(found)
+            case _:
+                return not self.secondary_keys.isdisjoint(found)
 
 
 class Lorebook:
@@ -412,6 +426,8 @@ class Lorebook:
                 item.case_sensitive,
                 _prepare_keys(item.keys, is_case_sensitive=item.case_sensitive),
                 _prepare_keys(item.secondary_keys, is_case_sensitive=item.case_sensitive),
+                item.secondary_logic,
+                item.probability,
             )
             for item in character.knowledge
             if item.is_keyed
@@ -426,13 +442,17 @@ class Lorebook:
             for is_exact in (True, False)
         }
 
-    def choose_texts(self, messages: Sequence[str], settings: KnowledgeSettings) -> list[str]:
+    def choose_texts(self, messages: Sequence[str], settings: KnowledgeSettings, seed: str) -> list[str]:
         """Return the texts whose keys occur in the messages, as many as fit in, in ascending order.
 
-        Where that is set, keys may also occur in the texts that were found by then.
+        Where that is set, keys may also occur in the texts that were found by then. Of texts with a probability, the
+        seed decides which may be chosen.
         """
         found_keys: dict[bool, set[str]] = {True: set(), False: set()}
-        found, others = list[_Entry](), self.entries
+        found, chance = list[_Entry](), Random(seed)
+        others = [
+            entry for entry in self.entries if entry.probability == 100 or entry.probability > chance.random() * 100
+        ]
         text = "\n".join(messages)[-MAX_SCANNED_LENGTH:]
         for _ in range(1 + MAX_ROUNDS * settings.keyed_knowledge_recursive):
             for is_exact, search in self._searches.items():
@@ -498,7 +518,7 @@ async def keyed_knowledge(turn: Turn) -> ProviderResult:
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
     messages = [message.content.text for message in conversation.messages[-limit:]]
     messages += [turn_input.message.content.text for turn_input in turn.inputs]
-    texts = await asyncio.to_thread(lorebook.choose_texts, messages, settings)
+    texts = await asyncio.to_thread(lorebook.choose_texts, messages, settings, str(turn.message.id))
     if not texts:
         return ProviderResult(authors=())
     text = "\n".join([HEADING, *(f"- {escape_line(item)}" for item in texts)])

@@ -16,11 +16,14 @@ import pytest
 from bot.characters import Format, load_character, parse_character
 from bot.characters.cards import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
-from bot.domain.character import Character
+from bot.characters.lorebooks import list_words
+from bot.domain.character import Character, KnowledgeItem
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome, Rule
 from bot.errors import CharacterError
-from bot.testing import running_agent
+from bot.models.types import Purpose
+from bot.testing import ScriptedModel, model_answer, running_agent
+from plugins.knowledge import plugin as knowledge_plugin
 
 BOOK: dict[str, Any] = {
     "scan_depth": 3,
@@ -104,7 +107,8 @@ def test_each_part_of_a_card_has_its_field(tmp_path: Path) -> None:
     )
     assert character.adjectives == ("calm", "dry", "patient")
     assert character.system == "You are Seraphine. Write as Seraphine."
-    assert character.style.all == ("Stay short.", "Never shout.")
+    assert character.style.all == ()
+    assert character.final_rules == ("Stay short. the present time", "Never shout.")
     assert character.greetings == ("*opens* Hello {{user}}, I'm Seraphine.", "Ahoy {{user}}")
     lines = [[(line.name, line.content.text) for line in talk] for talk in character.message_examples]
     assert lines == [[("{{name1}}", "Hi"), ("Seraphine", "Come in.\nNote: it is wet.")], [("Seraphine", "Tea?")]]
@@ -131,7 +135,7 @@ def test_the_report_names_what_is_lost(tmp_path: Path) -> None:
     assert "regular expressions" in ignored[f"{entries}[4].keys"]
     assert "has no keys" in ignored[f"{entries}[5]"]
     assert ignored[f"{entries}[6]"] == "has no text"
-    assert "{{time_UTC+1}}" in ignored["data"]
+    assert ignored["data"] == "{{random}} always has its first alternative here; the others are left out"
     assert ignored["data.unheard_of"] == "has no counterpart here"
 
 
@@ -168,10 +172,10 @@ def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
     read, notes = book_of(
         tmp_path,
         {"keys": ["oolong", "kettle"], "use_regex": True},
-        {"keys": ["/drag(on|ons)/i", "wyrm"], "use_regex": True},
-        {"keys": ["/fox(es)?/"]},
-        {"keys": ["fox(es)?"], "use_regex": True},
-        {"keys": ["/a/"], "use_regex": True, "constant": True},
+        {"keys": ["/drag.*/i", "wyrm"], "use_regex": True},
+        {"keys": ["/fox+/"]},
+        {"keys": ["fox+"], "use_regex": True},
+        {"keys": ["/a+/"], "use_regex": True, "constant": True},
         {"keys": ["and/or", "why?"]},
     )
     assert read == [
@@ -180,22 +184,172 @@ def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
         ("text 4", ()),
         ("text 5", ("and/or", "why?")),
     ]
-    assert sum("regular expressions" in note for note in notes) == 4
+    assert sum("regular expressions are not run" in note for note in notes) == 4
 
 
-def test_entries_that_would_mean_the_opposite_are_left_out_and_others_reported(tmp_path: Path) -> None:
-    keys = {"keys": ["dragon"], "secondary_keys": ["tame", "old"], "selective": True}
-    read, notes = book_of(
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"/\b(king|queen)s?\b/i", ["king", "kings", "queen", "queens"]),
+        ("/fox(es)?/", ["fox", "foxes"]),
+        (r"/^(?:the )?gr[ae]y\s(wolf|dog)$/gi", ["gray wolf", "gray dog", "grey wolf", "grey dog"]),
+        (r"/A\.I\./", ["A.I."]),
+        ("/{{char}}('s)?/", ["Seraphine", "Seraphine's"]),
+        ("/a|b|/", ["a", "b"]),
+    ],
+)
+def test_a_regular_expression_that_stands_for_a_few_words_is_read_as_these(
+    tmp_path: Path, pattern: str, words: list[str]
+) -> None:
+    [(_, keys)], notes = book_of(tmp_path, {"keys": [pattern]})
+    expected = [*words, *(f"the {word}" for word in words)] if "the" in pattern else words
+    assert (sorted(keys), notes) == (sorted(expected), [])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a.b",
+        "a*",
+        "a{2}",
+        r"\d",
+        "[a-z]x",
+        "[^a]",
+        "(?=x)y",
+        "(a",
+        "a)",
+        "[a",
+        "(a|b|c|d)" * 6,
+        "a" * 301,
+        "a\\",
+        "(" * 99,
+    ],
+)
+def test_a_regular_expression_that_stands_for_too_many_words_or_is_broken_is_left_out(pattern: str) -> None:
+    assert list_words(pattern) == []
+
+
+def entries_of(tmp_path: Path, *entries: dict[str, Any], **book: Any) -> tuple[list[KnowledgeItem], list[str]]:
+    """Return what is read of the entries of a lorebook, and what is reported as left out of them."""
+    listed = [{"content": f"text {number}", "keys": ["key"], **entry} for number, entry in enumerate(entries)]
+    item = imported(tmp_path, {**V2, "data": {**DATA, "character_book": {"entries": listed, **book}}})
+    left = [note.message for note in item.report.ignored if "character_book" in note.path]
+    return list(character_of(item).knowledge), left
+
+
+@pytest.mark.parametrize("place", ["extensions", "entry"])
+@pytest.mark.parametrize(("number", "logic"), [(0, "any"), (1, "not all"), (2, "none"), (3, "all")])
+def test_the_logic_of_secondary_keys_is_kept(tmp_path: Path, place: str, number: int, logic: str) -> None:
+    asked = {"selectiveLogic": number}
+    entry = {"secondary_keys": ["tame", "old"], **(asked if place == "entry" else {"extensions": asked})}
+    [read], left = entries_of(tmp_path, entry)
+    assert (read.secondary_keys, read.secondary_logic, left) == (("tame", "old"), logic, [])
+
+
+def test_a_text_that_would_be_shown_where_it_must_not_be_is_left_out(tmp_path: Path) -> None:
+    entry = {"secondary_keys": ["/tame.*/", "old"], "extensions": {"selectiveLogic": 2}}
+    read, left = entries_of(tmp_path, entry)
+    assert read == []
+    assert any("would be shown where its secondary keys say that it must not be" in message for message in left)
+
+
+@pytest.mark.parametrize(
+    ("asked", "probability"),
+    [({"probability": 40}, 40), ({"probability": 40, "useProbability": False}, 100), ({"probability": 100}, 100)],
+)
+def test_the_probability_of_an_entry_is_kept_where_it_is_used(
+    tmp_path: Path, asked: dict[str, Any], probability: int
+) -> None:
+    [read], left = entries_of(tmp_path, {"extensions": asked})
+    assert (read.probability, left) == (probability, [])
+
+
+def test_an_entry_that_is_never_shown_is_left_out(tmp_path: Path) -> None:
+    never: dict[str, Any] = {"extensions": {"probability": 0, "useProbability": True}}
+    read, left = entries_of(tmp_path, never, {"content": "@@dont_activate\nhidden"})
+    assert (read, left) == ([], ["is switched off"] * 2)
+
+
+def test_an_entry_that_is_found_by_its_meaning_becomes_knowledge_without_keys(tmp_path: Path) -> None:
+    [read], _ = entries_of(tmp_path, {"keys": [], "extensions": {"vectorized": True}})
+    assert (read.content, read.keys, read.always) == ("text 0", (), False)
+
+
+def test_the_decorators_of_an_entry_are_read_where_they_have_a_counterpart(tmp_path: Path) -> None:
+    read, left = entries_of(
         tmp_path,
-        {**keys, "extensions": {"selectiveLogic": 2}},
-        {**keys, "extensions": {"selectiveLogic": 3}},
-        {"keys": ["a"], "extensions": {"probability": 0}},
-        {"keys": ["b"], "extensions": {"probability": 40}},
-        {"keys": ["c"], "content": "@@dont_activate\nhidden"},
+        {"content": "@@activate\n@@dont_activate\nAlways."},
+        {"content": "@@additional_keys ferry, boat\nWith a boat."},
+        {"content": "@@exclude_keys storm\nIn calm weather."},
+        {"content": "@@some_program 4\n@@@exclude_keys fog\nIn clear weather."},
+        {"content": "@@exclude_keys fog\n@@@activate\nAlso then."},
+        {"content": "@@depth 2\n@@role system\nBelow."},
+        {"content": "@@keep_activate_after_match\nStays."},
+        {"content": "@@of_mars 3\nElsewhere."},
     )
-    assert [content for content, _ in read] == ["text 1", "text 3"]
-    for message in ("where its secondary keys do not occur", "here one is enough", "in 40 % of the cases: here in all"):
-        assert any(message in note for note in notes)
+    assert [(item.content, item.always, item.secondary_keys, item.secondary_logic) for item in read] == [
+        ("Always.", True, (), "any"),
+        ("With a boat.", False, ("ferry", "boat"), "any"),
+        ("In calm weather.", False, ("storm",), "none"),
+        ("In clear weather.", False, ("fog",), "none"),
+        ("Also then.", False, ("fog",), "none"),
+        ("Below.", False, (), "any"),
+        ("Stays.", False, (), "any"),
+        ("Elsewhere.", False, (), "any"),
+    ]
+    reported = {message.partition(" of ")[0] for message in left}
+    assert reported == {"@@depth", "@@role", "@@keep_activate_after_match", "@@of_mars"}
+
+
+ASKED: dict[str, Any] = {
+    "sticky": 2,
+    "cooldown": 3,
+    "delay": 1,
+    "group": "weather",
+    "position": 4,
+    "scan_depth": 2,
+    "match_whole_words": False,
+    "prevent_recursion": True,
+    "triggers": ["continue"],
+    "automation_id": "x",
+    "ignore_budget": True,
+    "match_scenario": True,
+}
+USUAL: dict[str, Any] = {
+    "sticky": 0,
+    "cooldown": None,
+    "delay": 0,
+    "group": "",
+    "position": 1,
+    "depth": 4,
+    "scan_depth": None,
+    "match_whole_words": None,
+    "prevent_recursion": False,
+    "triggers": [],
+    "automation_id": "",
+    "ignore_budget": False,
+    "match_scenario": False,
+    "role": 0,
+    "display_index": 1,
+    "group_weight": 100,
+    "outlet_name": "",
+    "probability": 100,
+    "useProbability": True,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_an_entry_asks_for_and_does_not_get_is_reported_once(tmp_path: Path, name: str) -> None:
+    asked: dict[str, Any] = {"extensions": {**USUAL, name: ASKED[name]}}
+    read, left = entries_of(tmp_path, asked, asked, {"extensions": USUAL}, recursive_scanning=True)
+    assert len(read) == 3
+    [message] = left
+    assert " of 2 entries: " in message
+
+
+def test_recursion_is_reported_only_where_there_is_some(tmp_path: Path) -> None:
+    _, left = entries_of(tmp_path, {"extensions": {"prevent_recursion": True}})
+    assert left == []
 
 
 def test_macros_in_macros_are_replaced_from_the_inside(tmp_path: Path) -> None:
@@ -317,7 +471,9 @@ def test_a_charx_archive_is_read_with_its_main_icon(tmp_path: Path) -> None:
     item = import_character(archive(tmp_path, card, sad=png(), main=b"\xff\xd8\xff of a JPEG"))
     assert (item.name, item.picture_name, character_of(item).picture) == ("Seraphine", "seraphine.jpg", "seraphine.jpg")
     assert item.picture == b"\xff\xd8\xff of a JPEG"
-    assert [note.message for note in item.report.ignored if note.path == "assets"] == ["left out: sad"]
+    assert [note.message for note in item.report.ignored if note.path == "assets"] == [
+        "left out, a character has a single picture: icon sad"
+    ]
 
 
 def test_an_archive_that_is_none_or_would_be_too_large_is_refused(tmp_path: Path) -> None:
@@ -481,3 +637,175 @@ def test_a_card_with_a_tag_for_adults_starts_as_mature(tmp_path: Path, tag: str)
 
 def test_a_card_without_such_a_tag_is_general(tmp_path: Path) -> None:
     assert character_of(imported(tmp_path, V2)).content == "general"
+
+
+def read_macros(tmp_path: Path, text: str) -> tuple[str, list[str]]:
+    """Return the text of the system prompt for that of a card, and what is reported of its macros."""
+    report = (item := imported(tmp_path, {**V2, "data": {"name": "Bell", "system_prompt": text}})).report
+    notes = [note.message for note in (*report.ignored, *report.mapped) if note.message.startswith("{{")]
+    return character_of(item).system, notes
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{{ char }}, <BOT>, {{CHARIFNOTGROUP}} and {{ user }}", "Bell, Bell, Bell and the user"),
+        ("a {{// a comment}}b{{//}}\nlong\n{{///}} c{{trim}}{{noop}}{{hidden_key:x}}", "a b c"),
+        ("a{{newline}}b{{space}}c {{reverse:olleh}}", "a\nb c hello"),
+        ("{{original}}", "You are Bell."),
+    ],
+)
+def test_macros_that_mean_the_same_here_are_replaced_without_a_note(tmp_path: Path, text: str, read: str) -> None:
+    assert read_macros(tmp_path, text) == (read, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "note"),
+    [
+        ("Likes {{random::tea, hot::milk}}.", "Likes tea, hot.", "{{random}} always has its first alternative"),
+        (r"Likes {{pick:tea\, hot,milk}}.", "Likes tea, hot.", "{{random}} always has its first alternative"),
+        ("It is {{time}}.", "It is the present time.", "{{time}} is written as 'the present time'"),
+        ("It is {{datetimeformat DD.MM.}}.", "It is the present date and time.", "{{datetimeformat}} is written"),
+        ("Mind {{description}}.", "Mind the description of Bell.", "{{description}} is written as"),
+        ("Mood: {{getvar::mood}}.", "Mood: .", "{{getvar}} is left out: there are no variables here"),
+        ("{{#if x}}A{{else}}B{{/if}}", "AB", "{{if}} is left out, and the texts of all its cases stay"),
+        ("{{outlet::x}}.", ".", "{{outlet}} has no counterpart here and is left out"),
+        ('{{setvar::x::{"a": 1}}}Hi.', "Hi.", "{{setvar}} is left out"),
+        ("{{a{{b{{c{{d{{e{{f{{g}}}}}}}}}}}}}}.", ".", "{{g}} has no counterpart"),
+        ("Open {{ braces", "Open  braces", ""),
+    ],
+)
+def test_macros_without_a_counterpart_are_never_left_in_a_text(tmp_path: Path, text: str, read: str, note: str) -> None:
+    found, notes = read_macros(tmp_path, text)
+    assert found == read
+    assert any(message.startswith(note) for message in notes) or not note
+
+
+@pytest.mark.parametrize(
+    ("dice", "lowest", "highest"), [("1d6", 1, 6), ("d20", 1, 20), ("4", 1, 4), ("2d6+10", 12, 22)]
+)
+def test_dice_are_rolled_once_at_the_import(tmp_path: Path, dice: str, lowest: int, highest: int) -> None:
+    found, [note] = read_macros(tmp_path, f"{{{{roll:{dice}}}}}")
+    assert lowest <= int(found) <= highest
+    assert note == f"{{{{roll:{dice}}}}} was rolled once, for good: {found}"
+
+
+def test_a_greeting_with_alternatives_becomes_several_greetings(tmp_path: Path) -> None:
+    data = {"first_mes": "{{random:Hi,Hello,Ahoy}} {{user}}, {{pick:tea,milk}}?", "alternate_greetings": ["Yes?"]}
+    item = imported(tmp_path, {**V2, "data": {"name": "Bell", **data}})
+    assert character_of(item).greetings == ("Hi {{user}}, tea?", "Hello {{user}}, milk?", "Ahoy {{user}}, tea?", "Yes?")
+    assert item.report.ignored == ()
+
+
+def test_the_braces_of_a_hostile_card_are_read_in_a_time_that_grows_with_its_length(tmp_path: Path) -> None:
+    for piece in ("{{", "{{//}}", "}}", "{{random:", "{{a}", "{{{", "{{//}}{{", "{{user}}"):
+        text, _ = read_macros(tmp_path, piece * 20_000)
+        assert "{{" not in text
+
+
+def test_the_greetings_of_groups_are_kept_for_them(tmp_path: Path) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, "group_only_greetings": ["Ahoy all, says {{char}}."]}})
+    assert character_of(item).group_greetings == ("Ahoy all, says Seraphine.",)
+    assert any(note.path == "data.group_only_greetings" for note in item.report.mapped)
+    assert export_card(character_of(item))["data"]["group_only_greetings"] == ["Ahoy all, says Seraphine."]
+
+
+@pytest.mark.parametrize(
+    ("talkativeness", "level"),
+    [("0", "called"), (0.25, "reserved"), ("0.5", None), (0.7, None), ("0.9", "lively"), ("often", None), (None, None)],
+)
+def test_talkativeness_decides_how_readily_the_character_speaks(
+    tmp_path: Path, talkativeness: Any, level: str | None
+) -> None:
+    for data in ({"extensions": {"talkativeness": talkativeness}}, {"talkativeness": talkativeness}):
+        item = imported(tmp_path, {**V2, "data": {"name": "Bell", **data}})
+        assert character_of(item).settings.get("RESPONSIVENESS") == level
+        assert any("RESPONSIVENESS" in note.message for note in item.report.mapped) == (level is not None)
+
+
+def test_the_extensions_of_a_card_that_are_left_out_are_reported(tmp_path: Path) -> None:
+    extensions = {
+        "fav": True,
+        "world": "Velm",
+        "regex_scripts": [{"scriptName": "x"}, {"scriptName": "y"}],
+        "chub": {"id": 1},
+        "risuai": {"triggerscript": []},
+        "empty": {},
+        "depth_prompt": {"prompt": "", "depth": 4, "role": "system"},
+    }
+    item = imported(tmp_path, {**V2, "data": {"name": "Bell", "extensions": extensions}})
+    left = {note.path: note.message for note in item.report.ignored}
+    assert left.keys() == {"data.extensions", "data.extensions.regex_scripts", "data.extensions.world"}
+    assert left["data.extensions"].endswith("left out: chub, risuai")
+    assert left["data.extensions.regex_scripts"].startswith("2 scripts left out")
+    assert "--lorebook" in left["data.extensions.world"]
+
+
+def test_what_a_lorebook_loses_that_is_added_to_a_card_is_reported(tmp_path: Path) -> None:
+    entry = {"key": ["reef"], "content": "Mind the reef. {{outlet::x}}", "sticky": 3}
+    book = save(tmp_path, {"entries": {"0": entry}}, "book.json")
+    card = {**V2, "data": {"name": "Bell", "extensions": {"world": "book"}}}
+    left = [note.message for note in import_character(save(tmp_path, card), [book]).report.ignored]
+    assert [message.partition(" ")[0] for message in sorted(left)] == ["sticky", "{{outlet}}"]
+
+
+def test_the_picture_in_the_address_of_an_icon_is_that_of_the_character(tmp_path: Path) -> None:
+    address = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    assets = [{"type": "icon", "uri": address, "name": "main", "ext": "png"}]
+    item = imported(tmp_path, {"spec": "chara_card_v3", "spec_version": "3.0", "data": {**DATA, "assets": assets}})
+    assert (item.picture, character_of(item).picture) == (png(), "seraphine.png")
+
+
+def test_what_another_person_says_in_an_example_is_not_the_characters(tmp_path: Path) -> None:
+    read, _ = talk_of(tmp_path, "{{random_user_1}}: Hi {{random_user_2}}\n{{char}}: Come in.")
+    assert read == [[("{{name2}}", "Hi another person"), ("Seraphine", "Come in.")]]
+
+
+def test_what_is_new_in_a_character_survives_a_card(tmp_path: Path) -> None:
+    keyed = KnowledgeItem(content="x", keys=("a",), secondary_keys=("b",), secondary_logic="none", probability=30)
+    first = Character(
+        name="Bell",
+        final_rules=("Never shout.",),
+        group_greetings=("Ahoy.",),
+        style={"all": ("Short.",)},
+        settings={"RESPONSIVENESS": "lively"},
+        knowledge=(keyed,),
+    )
+    again = character_of(imported(tmp_path, export_card(first)))
+    for field in ("final_rules", "group_greetings", "style", "settings", "knowledge"):
+        assert getattr(again, field) == getattr(first, field)
+
+
+MIRA: dict[str, Any] = {
+    "name": "Mira Valen",
+    "nickname": "Mira",
+    "description": "{{char}} carries {{random::a compass::coins}}. {{// short}}\n\nIt is {{time}}. {{getvar::mood}}",
+    "scenario": "{{if {{getvar::x}}}}A storm.{{/if}} {{user}} knocks.",
+    "first_mes": '*{{char}} nods.* {{random:Evening,Morning}}, {{ user }}. {{roll:1d6}} coins. {{setvar::a::{"b": 1}}}',
+    "mes_example": "<START>\n{{user}}: Where to?\n{{char}}: Anywhere, {{user}}, {{pick:now,then}}.",
+    "system_prompt": "{{original}} {{personality}} {{unheard_of}}",
+    "post_history_instructions": "[Never speak for {{user}}.] {{original}}",
+    "extensions": {"depth_prompt": {"prompt": "{{char}} limps. {{weekday}}", "depth": 4, "role": "system"}},
+    "character_book": {"entries": [{"keys": ["knock"], "content": "{{user}} has the key of {{outlet::x}}."}]},
+}
+
+
+async def test_no_macro_of_a_card_is_in_a_prompt_a_greeting_or_an_answer(tmp_path: Path) -> None:
+    card = {"spec": "chara_card_v3", "spec_version": "3.0", "data": MIRA}
+    character = character_of(imported(tmp_path, card))
+    model = ScriptedModel(model_answer("Hello {{user}}, says {{char}}."))
+    async with running_agent(knowledge_plugin, model=model, character=character) as harness:
+        await harness.send("I knock", author="Alice")
+        [request] = model.requests_for(Purpose.REPLY)
+    assert harness.texts == ["Hello Alice, says Mira Valen."]
+    assert "{{" not in request.prompt + request.system
+    for text in ("Mira carries a compass.", "Mira limps.", "[Never speak for the user.]", "The user has the key"):
+        assert text in request.prompt
+    assert request.prompt.index("I knock") < request.prompt.index("Mira limps.")
+    assert all("{{" not in character.address(greeting, "Alice") for greeting in character.greetings)
+    assert character.greet("Alice").startswith("*Mira nods.* Evening, Alice.")
+
+
+def test_the_name_of_a_character_has_no_macro(tmp_path: Path) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, "name": "{{user}}'s Aunt", "nickname": "Aunt {{char}}"}})
+    assert (item.name, character_of(item).username) == ("The user's Aunt", "Aunt The user's Aunt")

@@ -257,3 +257,24 @@ def test_an_allow_list_in_platform_settings_becomes_a_setting() -> None:
 
     assert loaded.character.settings["CHANNEL_IDS"] == "1"
     assert loaded.character.settings["discord"] == {"allowedChannelIds": ["1"]}
+
+
+@pytest.mark.parametrize(
+    ("item", "read"),
+    [
+        ({"case": "path", "value": "bells.md"}, KnowledgeItem(path="bells.md")),
+        (
+            {"case": "directory", "value": {"directory": "docs", "shared": True}},
+            KnowledgeItem(directory="docs", shared=True),
+        ),
+    ],
+)
+def test_the_newest_form_of_knowledge_of_elizaos_is_read(item: Any, read: KnowledgeItem) -> None:
+    loaded = parse_character(json.dumps({"name": "Bell", "knowledge": [{"item": item}]}))
+    assert loaded.character.knowledge == (read,)
+    assert loaded.report.warnings == ()
+
+
+def test_a_placeholder_of_a_greeting_that_is_left_out_is_a_warning() -> None:
+    [note] = parse_character('{"name": "Bell", "greetings": ["Ahoy {{user}}, {{char}} {{time}}!"]}').report.warnings
+    assert (note.path, note.message) == ("greetings[0]", "{{time}} means nothing here and is left out")

@@ -181,3 +181,39 @@ def test_documents_that_are_not_copied_are_named(workdir: Path, capsys: Out) -> 
     assert entry(["character", "import", "old/robin.json", "--to", "new"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "is not copied" in line]
     assert ["elsewhere.md" in lines[0], "gone.md" in lines[1], len(lines)] == [True, True, 2]
+
+
+def test_what_an_elizaos_file_names_and_this_bot_lacks_is_reported_by_its_import(workdir: Path, capsys: Out) -> None:
+    character = {
+        "name": "Robin",
+        "clients": ["discord", "lens"],
+        "plugins": ["@elizaos/plugin-openai", "@elizaos/plugin-binance"],
+        "settings": {
+            "TWITTER_POST_INTERVAL_MIN": 60,
+            "ENABLE_ACTION_PROCESSING": True,
+            "internetSearch": {"depth": 1},
+            "discord": {"autoJoinVoice": True},
+        },
+        "templates": {"twitterPostTemplate": "Post about {{topic}}."},
+    }
+    save(workdir, character, "old.json")
+    assert entry(["character", "import", "old.json", "--to", "new", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["characters"]
+    notes = {note["path"]: note["what"] for name in ("warnings", "ignored") for note in found["report"][name]}
+    assert "no adapter is installed" in notes["clients[1]"]
+    assert notes["settings.TWITTER_POST_INTERVAL_MIN"].endswith("here it is X_POST_INTERVAL_MIN")
+    for name in ("ENABLE_ACTION_PROCESSING", "internetSearch"):
+        assert "no part of this bot reads a setting of this name" in notes[f"settings.{name}"]
+    assert notes["settings.discord.autoJoinVoice"] == "has no counterpart here"
+    assert "'postCreationTemplate'" in notes["templates.twitterPostTemplate"]
+    assert any("plugin-binance: there is no counterpart" in note for note in found["plugins"])
+
+
+def test_code_that_a_file_names_is_not_copied_and_reported(workdir: Path, capsys: Out) -> None:
+    folder = workdir / "old"
+    folder.mkdir()
+    (folder / "dice.py").write_text("raise SystemExit", encoding="utf-8")
+    save(folder, {"name": "Robin", "plugins": ["./dice.py"]}, "robin.json")
+    assert entry(["character", "import", "old/robin.json", "--to", "new"]) == 0
+    assert "dice.py: its code is not copied" in capsys.readouterr().out
+    assert {path.name for path in (workdir / "new").iterdir()} == {"robin.json"}

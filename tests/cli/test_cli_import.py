@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from adapters.web.queries import is_conversation
+from bot.characters.cards import CardFile, write_png_card
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.main import entry
 from bot.cli.running_bot import open_store_for_reading
@@ -22,6 +23,7 @@ from bot.domain.ids import derived_id
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.imports.elizaos import EXPORT_COMMAND
 from bot.imports.history import FORGOTTEN, IMPORTED_KEY, KNOWN, LIVE_ROOM, NOT_READ
+from bot.imports.sillytavern import AUTHOR_NOTES, SCRIPTS
 from bot.store.protocols import Store
 from bot.testing import make_message
 from tests.cli.stored_character import FILE, run_with_store, write_character
@@ -181,7 +183,7 @@ def test_a_folder_of_sillytavern_becomes_characters_and_conversations_of_the_web
 ) -> None:
     report = import_folder(capsys, make_folder(workdir / "tavern"))
     assert report["taken"] == {"characters": 1, "lorebooks": 1, "rooms": 1, "people": 1, "messages": 3}
-    assert report["characters"] == [{"name": "Wren", "file": "characters/wren.json"}]
+    assert report["characters"] == [{"name": "Wren", "file": "characters/wren.json", "lost": []}]
     assert report["personas"] == ["Mia"]
     assert report["notes"] == ["group Marsh people: Wren, default_Seraphina.png"]
     config = load_character_config(Path("characters/wren.json"))
@@ -205,6 +207,29 @@ def test_a_folder_of_sillytavern_becomes_characters_and_conversations_of_the_web
 async def _open(config: CharacterConfig, work: Callable[[Store], Awaitable[None]]) -> None:
     async with open_store_for_reading(config) as store:
         await work(store)
+
+
+def test_what_a_card_of_a_folder_lost_is_reported(workdir: Path, capsys: Out) -> None:
+    folder = make_folder(workdir / "tavern")
+    [picture] = (path for path in folder.glob("characters/*.png") if path.stem == "Wren")
+    card = json.loads(next(iter(CardFile("", picture.read_bytes()).read_cards().values())))
+    card["data"]["extensions"]["regex_scripts"] = [{"scriptName": "x"}]
+    picture.write_bytes(write_png_card(picture.read_bytes(), json.dumps(card).encode()))
+    [character] = import_folder(capsys, folder)["characters"]
+    [lost] = character["lost"]
+    assert lost.startswith("data.extensions.regex_scripts: 1 script left out")
+
+
+def test_scripts_and_notes_that_are_not_of_a_card_are_counted(workdir: Path, capsys: Out) -> None:
+    folder = make_folder(workdir / "tavern")
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["extension_settings"] = {"regex": [{"scriptName": "x"}, {"scriptName": "y"}]}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    [chat] = folder.glob("chats/Wren/*.jsonl")
+    first, _, rest = chat.read_text().partition("\n")
+    chat.write_text(json.dumps({**json.loads(first), "chat_metadata": {"note_prompt": "It rains."}}) + "\n" + rest)
+    left = import_folder(capsys, folder)["left"]
+    assert (left[SCRIPTS], left[AUTHOR_NOTES]) == (2, 1)
 
 
 def test_a_second_import_of_a_folder_changes_no_file_and_adds_nothing(workdir: Path, capsys: Out) -> None:

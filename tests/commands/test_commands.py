@@ -63,6 +63,13 @@ async def test_start_sends_a_greeting_of_the_characters_own_with_the_name_of_the
     assert texts == {"Ahoy Bob!", "Welcome aboard, Bob."}
 
 
+@pytest.mark.parametrize(("kind", "text"), [(DM, "Ahoy Bob!"), (GROUP, "Ahoy all, I am Ada!")])
+async def test_start_sends_a_greeting_of_groups_where_several_people_are(kind: ChannelType, text: str) -> None:
+    character = Character(name="Ada", greetings=("Ahoy {{user}}!",), group_greetings=("Ahoy all, I am {{char}}!",))
+    async with running_agent(character=character) as harness:
+        assert (await give(harness, "start", author="Bob", kind=kind)).text == text
+
+
 @pytest.mark.parametrize(
     ("kind", "is_hidden", "is_known"), [(DM, True, True), (GROUP, False, True), (GROUP, True, False)]
 )

@@ -97,3 +97,16 @@ def test_a_validation_error_does_not_quote_its_input() -> None:
         Character.model_validate({"name": "Ada", "bio": {"key": "CANARY"}})
 
     assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Hello {{user}}, {{ User }} and {{name1}}.", "Hello {{char}}, {{char}} and {{char}}."),
+        ("I am {{char}}, {{agentName}}.", "I am Ada, Ada."),
+        ("Now{{random:a,b}}, {{#if x}}you{{/if}}.", "Now, you."),
+        ("{{nothing}}", ""),
+    ],
+)
+def test_a_greeting_has_names_in_place_of_placeholders_and_no_other_placeholder(text: str, said: str) -> None:
+    assert Character(name="Ada", greetings=(text,)).greet("{{char}}") == said

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from bot.domain.character import Character
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext, build_forward_metadata
 from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.ids import derived_id
@@ -368,3 +369,13 @@ async def test_a_newer_message_that_takes_over_an_answer_takes_over_the_care_rul
         await first
         assert CARE_RULE in model.requests_for(Purpose.REPLY)[-1].system
         assert len(referrals(harness.adapter)) == 1
+
+
+async def test_a_message_of_distress_is_answered_without_the_final_rules_of_the_character() -> None:
+    model = ScriptedModel(ANSWER)
+    async with caring_agent(model, character=Character(name="Ada", final_rules=("Never leave the story.",))) as harness:
+        await receive(harness, "hello")
+        await receive(harness)
+    calm, careful = (request.prompt for request in model.requests_for(Purpose.REPLY))
+    assert "Never leave the story." in calm
+    assert "Never leave the story." not in careful

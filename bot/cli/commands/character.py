@@ -94,6 +94,7 @@ def import_characters(
                 "name": item.imported.name,
                 "files": list(map(str, item.files)),
                 "report": item.imported.report.to_json(),
+                "plugins": item.plugins,
             }
             for item in written
         ]

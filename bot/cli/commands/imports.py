@@ -8,7 +8,7 @@ import typer
 
 from bot.characters.exchange import file_stem, import_character
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.operator.characters import write_imported
+from bot.cli.operator.characters import WrittenCharacter, write_imported
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result, working
 from bot.cli.running_bot import require_storage, run_with
 from bot.errors import CharacterError, ConfigError
@@ -49,7 +49,7 @@ def import_sillytavern(
 ) -> int:
     """Import the characters of a user of SillyTavern with their lorebooks and chats; their bots must not run."""
     found = sillytavern.read_folder(folder)
-    report, characters = found.report, list[dict[str, str]]()
+    report, characters, lines = found.report, list[dict[str, object]](), list[str]()
     specs = [spec for spec in find_adapters().values() if isinstance(spec, AdapterSpec)]
     build = next((spec.build_conversation for spec in specs if spec.build_conversation is not None), None)
     if build is None:
@@ -62,22 +62,23 @@ def import_sillytavern(
         except CharacterError as error:
             report.left["characters", str(error)] += 1
             continue
-        file = to / f"{file_stem(name)}.json"
+        file, written = to / f"{file_stem(name)}.json", list[WrittenCharacter]()
         if file.exists():
             report.left["characters", "their file is there already; it is unchanged"] += 1
         else:
-            write_imported(card.path, to, card.lorebooks)
+            written = write_imported(card.path, to, card.lorebooks)
             report.taken["characters"] += 1
             report.taken["lorebooks"] += len(card.lorebooks)
         config = load_character_config(file)
         if config.name != name:
             report.left["chats", f"{file} is of another character: name another folder with --to"] += len(card.chats)
             continue
-        characters.append({"name": name, "file": str(file)})
+        lost = [note for item in written for note in item.lost()]
+        characters.append({"name": name, "file": str(file), "lost": lost})
+        lines += [*(f"{name}: {note}" for note in lost), f"{name}: talk to it with: bot chat -c {file}"]
         stored = _store(config, sillytavern.build_history(card, config.agent_config.agent_id, build))
         report.taken += stored.taken
         report.left += stored.left
-    lines = [f"{item['name']}: talk to it with: bot chat -c {item['file']}" for item in characters]
     document: dict[str, object] = {"characters": characters, "personas": found.personas, "notes": found.notes}
     return _print(report, document, [*lines, *found.notes], as_json)
 

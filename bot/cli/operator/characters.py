@@ -41,7 +41,7 @@ from bot.characters.exchange import (
     import_character,
 )
 from bot.characters.secrets import HiddenSecrets, find_named_versions
-from bot.characters.source import Note, text_version
+from bot.characters.source import Format, Note, text_version
 from bot.cli.characters import (
     add_reference_notes,
     check_character_templates,
@@ -366,15 +366,24 @@ MISSING_DOCUMENT = "{name} is not copied: there is no such file beside the chara
 
 @dataclass(frozen=True, slots=True)
 class WrittenCharacter:
-    """An imported character, and the files that were written for it: first that of the character."""
+    """An imported character, the files that were written for it (first its own), and notes on its plugins."""
 
     imported: ImportedCharacter
     files: tuple[Path, ...]
+    plugins: tuple[str, ...] = ()
+
+    def lost(self) -> list[str]:
+        """Return what of the file was left out, and what should be looked at."""
+        report = self.imported.report
+        return [
+            f"{note.path}: {note.message}" if note.path else note.message for note in report.warnings + report.ignored
+        ]
 
     def format_lines(self) -> list[str]:
         """Return what became of each part of the file, and what was written, for the terminal."""
         imported = self.imported
-        lines = (*imported.report.format_lines(), *(f"wrote    {file}" for file in self.files))
+        plugins = (f"plugin   {note}" for note in self.plugins)
+        lines = (*imported.report.format_lines(), *plugins, *(f"wrote    {file}" for file in self.files))
         heading = f"{imported.path}: {imported.name} ({imported.report.format})"
         return [strip_terminal_codes(line) for line in (heading, *(f"  {line}" for line in lines))]
 
@@ -385,7 +394,25 @@ def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> 
     if len(paths) > 1 and lorebooks:
         raise CharacterError(f"{path}: a lorebook belongs to one character: name its file, not the folder")
     imported = [import_character(item, lorebooks) for item in paths]
-    return [_write(item, folder) for item in imported]
+    return [_check_source(_write(item, folder)) for item in imported]
+
+
+def _check_source(written: WrittenCharacter) -> WrittenCharacter:
+    """Add what `bot character check` finds in a file of elizaOS: names that mean nothing here, and its plugins."""
+    imported = written.imported
+    if imported.report.format not in (Format.V0, Format.V1):
+        return written
+    checked = check_file(imported.path)
+    report = checked.loaded.report if checked.loaded is not None else imported.report
+    known = {note.message for note in imported.report.warnings}
+    notes = [note for note in report.warnings if note.message not in known and not note.path.startswith("knowledge[")]
+    notes += [
+        Note("plugins", 1, f"{code.name}: its code is not copied: copy it beside the file") for code in checked.code
+    ]
+    if checked.error is not None:
+        notes.append(Note("", 1, f"cannot run as it is: {checked.error}"))
+    report = imported.report.with_warnings(notes)
+    return replace(written, imported=replace(imported, report=report), plugins=checked.plugins)
 
 
 def write_starter(path: Path, name: str) -> Path:

@@ -186,14 +186,15 @@ class AnswerForm(StrEnum):
 class AnswerContext:
     """What was requested of the model, and who is in the room.
 
-    `own_name` is the character's name, `people` are the names of the others, as the prompt shows them. `actions` are
-    the names of the actions that the model may call, folded.
+    `own_name` is the character's name, `people` are the names of the others, as the prompt shows them, `person` is that
+    of the author of the message. `actions` are the names of the actions that the model may call, folded.
     """
 
     form: AnswerForm = AnswerForm.TAGS
     own_name: str = ""
     people: tuple[str, ...] = ()
     actions: frozenset[str] = frozenset()
+    person: str = ""
 
 
 NO_CONTEXT = AnswerContext()
@@ -339,7 +340,7 @@ def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
         parts = _read_inner(parts, context)
     return replace(
         parts,
-        text=visible_text(cut_turns(parts.text, context.own_name, context.people)),
+        text=visible_text(_fill_names(cut_turns(parts.text, context.own_name, context.people), context)),
         calls=(*opened.calls, *parts.calls),
         is_complete=parts.is_complete and not opened.is_cut,
     )
@@ -754,6 +755,25 @@ def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
     return "\n".join(kept).rstrip()
 
 
+def _fill_names(text: str, context: AnswerContext) -> str:
+    """Return a text with the names for which a model has written placeholders (`{{user}}`); code is not changed."""
+    if "{{" not in text or not context.person:
+        return text
+
+    def fill(match: re.Match[str]) -> str:
+        return context.person if match[1].lower() in ("user", "name") else context.own_name
+
+    blocks = text.split("```")
+    for number in range(0, len(blocks), 2):
+        parts = blocks[number].split("`")
+        parts[::2] = [_NAME_PLACEHOLDER.sub(fill, part) for part in parts[::2]]
+        blocks[number] = "`".join(parts)
+    return "```".join(blocks)
+
+
+_NAME_PLACEHOLDER = re.compile(r"\{\{(user|name|char|agentName)\d{0,2}\}\}", re.IGNORECASE)
+_HALF_A_PLACEHOLDER = re.compile(r"\{\{?\w{0,12}\}?\Z")
+
 # A line of our history, with time or id, which no text has by chance.
 _FORMAL_LINE = re.compile(
     r"\[\d\d:\d\d\] (?:[^()\[\]\n]{1,64} \((?:id [0-9A-Fa-f]{1,32}|you)\):|\(your action )"
@@ -992,6 +1012,7 @@ def partial_reply_text(
     else:
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
     text = cut_turns(clean(text, with_own=False).text, context.own_name, context.people)
+    text = _fill_names(_HALF_A_PLACEHOLDER.sub("", text), context)
     return visible_text(text[: max(0, len(text) - (HOLD_BACK if hold_back is None else hold_back))])
 
 

@@ -1,6 +1,6 @@
 """The providers ACTIONS, ACTION_STATE, PROVIDERS, EVALUATORS and CAPABILITIES.
 
-The providers CHARACTER and FACTS.
+The providers CHARACTER, FINAL_RULES and FACTS.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from bot import (
     provider,
 )
 from bot.models import ModelType
-from bot.prompts import describe_character
+from bot.prompts import describe_character, describe_final_rules
 from bot.store import SearchQuery
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_tellers, find_private_facts, quote_fact
@@ -230,6 +230,22 @@ def character(turn: Turn) -> ProviderResult:
         data={"character": described},
         authors=(),
     )
+
+
+@provider(
+    "FINAL_RULES",
+    "The rules of the character's file for its next message.",
+    position=120,
+    kind=ProviderKind.PERSONA,
+    shorten=Shortening.KEEP,
+)
+def final_rules(turn: Turn) -> ProviderResult:
+    """Return the rules that stand after the conversation, where a model heeds them most.
+
+    A message of distress is answered without them: the rule for such answers must not be followed by another.
+    """
+    text = "" if turn.is_care else describe_final_rules(turn.agent.character).text
+    return ProviderResult(text=text, authors=())
 
 
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)

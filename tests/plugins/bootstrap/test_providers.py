@@ -107,6 +107,7 @@ def test_what_changes_least_stands_first() -> None:
         "FACTS",
         "RECALL",
         "TIME",
+        "FINAL_RULES",
         "ACTION_STATE",
     ]
     on_demand = {"WORLD", "SETTINGS", "ROLES", "ENTITIES", "ATTACHMENTS", "RELATIONSHIPS", "FACTS", "RECALL"}
@@ -602,3 +603,19 @@ async def test_a_greeting_that_the_platform_shows_is_the_first_line_until_the_be
     assert parse_history(prompts[0])[0].is_agent
     assert ["Ahoy Alice!" in prompt for prompt in prompts] == [True, True, False]
     assert state.text == ""
+
+
+async def test_the_final_rules_of_a_character_stand_after_the_conversation() -> None:
+    rules = ("{{char}} never shouts.", "Stay below\n80 words.")
+    async with running_agent(character=Character(name="Ada", final_rules=rules)) as harness:
+        await harness.send("What now?")
+        prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
+    assert prompt.index("What now?") < prompt.index("- Ada never shouts.\n- Stay below\n80 words.")
+
+
+async def test_the_final_rules_of_a_character_have_a_limit() -> None:
+    rules = tuple(f"Rule {number}: {'word ' * 60}" for number in range(9))
+    async with running_agent(character=Character(name="Ada", final_rules=rules)) as harness:
+        await harness.send("What now?")
+        prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
+    assert [number for number in range(9) if f"Rule {number}: " in prompt] == [0, 1, 2, 3]

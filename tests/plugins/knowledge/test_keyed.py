@@ -9,7 +9,7 @@ import pytest
 from bot import Character
 from bot.testing import ScriptedModel, running_agent
 from plugins.knowledge import index, plugin
-from plugins.knowledge.index import Lorebook
+from plugins.knowledge.index import KnowledgeSettings, Lorebook
 
 LAMP = {"content": "The lamp turns.", "keys": ["lamp", "light bulb"]}
 FERRY = {"content": "The ferry left.", "keys": ["Oslo"], "secondaryKeys": ["boat", "ferry"], "caseSensitive": True}
@@ -49,6 +49,35 @@ async def test_a_text_is_shown_where_any_of_its_keys_is_said(text: str, expected
     prompt = await prompt_for(text, [LAMP, FERRY, TOWER, POST])
     shown = [item for item in (LAMP, FERRY, TOWER, POST) if f"- {item['content']}" in prompt]
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the lamp", ["none", "not all"]),
+        ("the lamp in the rain", ["any", "not all"]),
+        ("the lamp in rain and fog", ["any", "all"]),
+    ],
+)
+async def test_the_logic_of_secondary_keys_decides_how_many_of_them_must_be_said(
+    text: str, expected: list[str]
+) -> None:
+    knowledge = [
+        {"content": f"Logic {logic}.", "keys": ["lamp"], "secondaryKeys": ["rain", "fog"], "secondaryLogic": logic}
+        for logic in ("any", "all", "none", "not all")
+    ]
+    prompt = await prompt_for(text, knowledge)
+    shown = [logic for logic in ("any", "all", "none", "not all") if f"- Logic {logic}." in prompt]
+    assert shown == expected
+
+
+def test_a_text_with_a_probability_is_shown_in_as_many_of_the_cases() -> None:
+    items: list[Any] = [{"content": "Often.", "keys": ["lamp"]}, {**LAMP, "probability": 25}]
+    lorebook, settings = Lorebook(Character(name="Ada", knowledge=items)), KnowledgeSettings()
+    shown = [lorebook.choose_texts(["lamp"], settings, str(seed)) for seed in range(400)]
+    assert shown == [lorebook.choose_texts(["lamp"], settings, str(seed)) for seed in range(400)]
+    assert 70 < sum(LAMP["content"] in texts for texts in shown) < 130
+    assert all("Often." in texts for texts in shown)
 
 
 async def test_what_is_always_shown_needs_no_key_and_order_decides_the_place() -> None:

@@ -97,3 +97,20 @@ def test_nothing_behind_the_end_of_an_answer_is_shown_while_it_is_written(end: s
     shown = {partial_reply_text(raw[:length], context=context) for length in range(len(HEAD), len(raw))}
     assert all(text.startswith(piece) for piece in shown)
     assert read_reply(raw + "</text></response>", context).text == text
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("Hello {{user}}, I am {{char}}.", "Hello Ann, I am Marlo."),
+        ("{{name1}} and {{agentName}} and {{User}}", "Ann and Marlo and Ann"),
+        ("Write `{{user}}` in it:\n```\n{{user}}\n```\n{{user}}!", "Write `{{user}}` in it:\n```\n{{user}}\n```\nAnn!"),
+        ("A template has {{count}} in it", "A template has {{count}} in it"),
+    ],
+)
+def test_a_placeholder_of_a_name_is_never_said_but_in_code(written: str, said: str) -> None:
+    context = AnswerContext(own_name="Marlo", people=("Ann", "Kim"), person="Ann")
+    raw = model_answer(written)
+    assert read_reply(raw, context).text == said
+    shown = {partial_reply_text(raw[:end], context=context, hold_back=0) for end in range(len(raw) + 1)}
+    assert all(said.startswith(text) for text in shown)
