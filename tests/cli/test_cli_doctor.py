@@ -53,6 +53,16 @@ def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys:
     assert all(finding["advice"] for finding in findings if finding["status"] != "ok")
 
 
+def test_a_wrong_port_is_reported_and_the_checks_go_on(
+    workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_PORT", "99999")
+    code, findings = run_doctor(capsys)
+    assert code == 78
+    assert [what.split()[0] for _, what in failed_findings(findings)] == ["SERVER_PORT"]
+    assert "model" in [finding["check"] for finding in findings]
+
+
 @pytest.mark.parametrize(("name", "value"), [("MCP_SERVERS", "none.json"), ("LOG_LEVEL", "LOUD")])
 def test_after_a_wrong_variable_the_others_are_not_called_well_formed(
     capsys: Out, monkeypatch: pytest.MonkeyPatch, name: str, value: str

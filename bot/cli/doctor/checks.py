@@ -111,17 +111,12 @@ def check_settings(
     `reported` are problems of variables that were reported before; `unchecked` says why there are others, which are
     not among these groups.
     """
-    error_count = len(reported)
-    for group in groups:
-        try:
-            settings.load(group.model)
-        except SettingError as error:
-            for line in str(error).splitlines():
-                error_count += 1
-                if line not in reported:
-                    yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
+    problems = settings.find_problems(group.model for group in groups)
+    for line in problems:
+        if line not in reported:
+            yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
-    if not error_count:
+    if not problems and not reported:
         count = sum(name in settings for name in known_names)
         verdict = "all well-formed" if not unchecked else "well-formed where they could be checked"
         yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, {verdict}")
@@ -235,7 +230,10 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
     """Check that the port of the web page is free, or used by the character's own running bot and that it is well."""
     if platform.spec is None or not platform.is_on:
         return
-    values = config.settings.load(platform.spec.settings).model_dump()
+    try:
+        values = config.settings.load(platform.spec.settings).model_dump()
+    except SettingError:  # which the check of the settings reports
+        return
     host, port = str(values.get("server_host", "")), int(values.get("server_port", 0))
     if not host or not port:
         return
