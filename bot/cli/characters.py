@@ -19,7 +19,7 @@ from itertools import islice, zip_longest
 from os.path import normpath
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import bot
 import bot.store
@@ -278,7 +278,7 @@ class CharacterConfig:
 
     `adapters` are those that the file names by `adapter_paths`, `added_adapters` the names of those that the run adds.
     `code` has a hash of the code of each plugin and adapter that has a path. `override` is a layer above the settings.
-    `role` is what `bot run` does.
+    `role` is what `bot run` does. `inactive` says why plugins are off whose code is broken, or that require such.
     """
 
     path: Path
@@ -292,6 +292,7 @@ class CharacterConfig:
     code: Mapping[str, str] = field(default_factory=dict)
     override: Layer | None = None
     role: ProcessRole = ProcessRole.ALL
+    inactive: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -318,7 +319,14 @@ class CharacterConfig:
             code=self.code,
             file_version=self.version,
             role=self.role,
+            inactive=self.inactive,
         )
+
+    def require_all_plugins(self) -> Self:
+        """Return the configuration. Raises PluginError where broken code keeps a plugin off."""
+        for name, cause in self.inactive.items():
+            raise PluginError(f"plugin {name!r} is off: {cause}")
+        return self
 
     @property
     def version(self) -> str:
@@ -409,6 +417,7 @@ def _load_config(path: Path, loaded: LoadedCharacter, settings: Settings, overri
     plugins, notes = loaded_plugins.plugins, loaded_plugins.notes
     local = tuple(adapters.values())
     config = CharacterConfig(path, loaded, settings, plugins, notes, local, code=code, override=override)
+    config = replace(config, inactive=loaded_plugins.inactive)
     return _checked(config, {name: spec.name for name, spec in adapters.items()})
 
 

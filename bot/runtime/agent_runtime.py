@@ -651,12 +651,17 @@ async def run_agent(
     returns the connection of every account of the process; `memory` is what its agents share, by default as
     MEMORY_LIMIT says. Raises ConfigError where settings or plugins do not fit together. A plugin whose
     `init` fails is off, with all that require it; with `is_strict`, or where it brings the store or the only
-    large text model, its error is raised. A service that does not start is logged and tried again.
+    large text model, its error is raised. So it is with those that
+    are off in `config`. A service that does not start is logged and tried again.
     """
     shutdown_deadline = shutdown_deadline or ShutdownDeadline()
     schemas = schemas or collect_schemas(config.plugins)
     memory = memory or open_memory(config.settings)
-    inactive: dict[str, str] = {}
+    inactive = dict(config.inactive)
+    for name, cause in inactive.items():
+        if is_strict:
+            raise PluginError(f"plugin {name!r} is off: {cause}")
+        logger.error("plugin %r is off: %s", name, cause)
     async with AsyncExitStack() as stack:
         while True:
             active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive), memory=memory)

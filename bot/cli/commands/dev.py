@@ -90,7 +90,7 @@ class DevSession:
                 trusted_plugins().trust(own, path)
             sources += own
         with reimporting():
-            configs = load_character_configs(self.files)
+            configs = [config.require_all_plugins() for config in load_character_configs(self.files)]
             platforms = list_platforms(configs, self.only)
         specs = tuple(platform.spec for platform in platforms if platform.is_on and platform.spec)
         if not specs:

@@ -51,6 +51,7 @@ NOT_INSTALLED = "which is not installed"
 INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"
 SETTING_ADVICE = "set the variable; a plugin that is not needed can be taken out of the character's file"
 STARTING_ADVICE = "correct it: the character does not start like this"
+INACTIVE_ADVICE = "correct it, or remove the plugin from the character's file"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
@@ -98,6 +99,8 @@ def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
         _combine(config.plugins)
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), STARTING_ADVICE)
+    for name, cause in config.inactive.items():
+        yield Finding(FindingStatus.FAIL, "plugins", f"{name} is off: {cause}", INACTIVE_ADVICE)
     for note in config.notes:
         advice = INSTALLING_ADVICE if NOT_INSTALLED in note else SETTING_ADVICE
         yield Finding(FindingStatus.WARN, "plugins", note, advice)

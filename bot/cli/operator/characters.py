@@ -356,6 +356,8 @@ def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
         )
     except SettingError:  # wrong settings of this machine are not an error of the file
         return LoadedPlugins(())
+    for name, cause in found.inactive.items():
+        raise PluginError(f"plugin {name!r} is off: {cause}")
     check_templates(found.plugins)
     check_character_templates(loaded, found.plugins)
     return found
