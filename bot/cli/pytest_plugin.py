@@ -54,4 +54,4 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SceneFile 
 
 @cache
 def _load(path: Path) -> AgentConfig:
-    return load_character_config(path, is_isolated=True).require_all_plugins().agent_config
+    return load_character_config(path, is_isolated=True).agent_config

@@ -42,7 +42,7 @@ def find_scenes(paths: Sequence[Path] | None) -> list[Path]:
 
 def load_isolated(path: Path) -> AgentConfig:
     """Return the configuration of a character without the settings of this machine."""
-    return load_character_config(path, is_isolated=True).require_all_plugins().agent_config
+    return load_character_config(path, is_isolated=True).agent_config
 
 
 def write_found(found: FoundScene, to: Path | None, character: Path, secrets: Collection[str]) -> list[str]:
@@ -59,7 +59,7 @@ async def run_scenes(files: Sequence[Path], options: SceneOptions, count: int) -
 
     @lru_cache
     def load(path: Path) -> AgentConfig:
-        return load_isolated(path) if is_isolated else load_character_config(path).require_all_plugins().agent_config
+        return load_isolated(path) if is_isolated else load_character_config(path).agent_config
 
     with configure_logging(level="CRITICAL"):  # what goes wrong is in the reports
         return [[await run_scene(file, load, options) for _ in range(count)] for file in files]

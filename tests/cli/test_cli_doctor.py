@@ -11,7 +11,7 @@ from bot.cli.characters import print_notes
 from bot.cli.doctor import checks
 from bot.cli.main import entry
 from tests.ports import free_port
-from tests.trust import trust_code
+from tests.trust import write_clashing_plugins
 
 Out = pytest.CaptureFixture[str]
 
@@ -86,24 +86,10 @@ def test_the_variables_of_a_plugin_that_is_not_trusted_are_not_called_well_forme
     assert [what for what in about_settings if what.startswith("not all are checked: the character's plugins")]
 
 
-CLASHING = """
-from bot import Plugin, Turn, action
-
-@action("ROLL_DICE", "Roll.")
-async def roll(turn: Turn) -> None:
-    pass
-
-plugin = Plugin("{name}", "Rolls.", actions=[roll])
-"""
-
-
 def test_plugins_that_cannot_be_used_together_are_a_finding_and_the_other_checks_go_on(
     workdir: Path, capsys: Out
 ) -> None:
-    for name in ("one", "two"):
-        (workdir / f"{name}.py").write_text(CLASHING.replace("{name}", name), encoding="utf-8")
-    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./one", "./two"]}', encoding="utf-8")
-    trust_code(workdir)
+    write_clashing_plugins(workdir)
     code, findings = run_doctor(capsys, "-c", "ada.json")
     assert code == 78
     [(check, what)] = failed_findings(findings)

@@ -12,7 +12,7 @@ from bot.cli.operator.program import with_operator_tools
 from bot.plugin_system.loading import bundled_plugins, find_plugin
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import run_agent
-from tests.trust import trust_code
+from tests.trust import trust_code, write_clashing_plugins
 
 Out = pytest.CaptureFixture[str]
 
@@ -298,3 +298,14 @@ async def test_a_running_bot_shows_a_plugin_with_broken_code_as_failed(broken_pl
         [state] = [state for state in await tools.program.plugins() if state.name == "./mine"]
         assert (state.state, state.why) == ("failed", broken_plugin)
         assert tools.program.inactive_plugins() == {"./mine": broken_plugin}
+
+
+def test_plugins_that_cannot_be_used_together_are_named_below_the_list(workdir: Path, capsys: Out) -> None:
+    write_clashing_plugins(workdir)
+    problem = "action ROLL_DICE is brought by plugin 'one' and by plugin 'two'"
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+    assert problem in capsys.readouterr().err
+    assert entry(["plugin", "list", "-c", "ada.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problem"].startswith(problem)
+    assert entry(["plugin", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problem"] == ""

@@ -31,8 +31,8 @@ from bot.operate.tools import Finding, FindingStatus, TaskControl
 from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
-from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services
-from bot.plugin_system.registry import Registry
+from bot.plugin_system.plugin import Plugin, find_storage
+from bot.plugin_system.registry import check_combination
 from bot.settings import (
     OFF,
     CoreSettings,
@@ -96,7 +96,7 @@ def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, whether they can be used together, and notes about the others."""
     yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
     try:
-        _combine(config.plugins)
+        check_combination(config.plugins)
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), STARTING_ADVICE)
     for name, cause in config.inactive.items():
@@ -418,16 +418,9 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
             required_plugin = find_plugin(name)
             if required_plugin is not None and required_plugin.name != plugin.name:
                 required_plugins[required_plugin.name] = required_plugin
-        _combine(sort_plugins([*required_plugins.values(), plugin]))
+        check_combination(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
-
-
-def _combine(plugins: Sequence[Plugin]) -> None:
-    """Raise PluginError for plugins that cannot be used together, as the start of a character does."""
-    Registry(plugins)
-    check_templates(plugins)
-    sort_services(plugins)
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:
