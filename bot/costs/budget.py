@@ -914,15 +914,18 @@ class CostMeter:
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person; a call that is not counted is free."""
         cost: float | None = 0.0
-        is_counted, has_failed = call.is_counted, call.has_failed
-        if is_counted:
+        if call.is_counted:
             cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
             cost = call.cost if cost is None else cost
         call = replace(call, cost=cost)
-        entry = _to_cost_entry(call, self._clock().date(), run, is_counted=is_counted, has_failed=has_failed)
-        self._budget.record(entry)
-        self._add_unwritten([entry])
+        self.add([build_cost_entry(call, self._clock().date(), run)])
         return call
+
+    def add(self, entries: Sequence[CostEntry]) -> None:
+        """Count costs that are known already, such as those of another process."""
+        for entry in entries:
+            self._budget.record(entry)
+        self._add_unwritten(entries)
 
     async def flush(self) -> None:
         """Add unwritten entries to the store, also if the caller is cancelled.
@@ -999,11 +1002,11 @@ class CostMeter:
         self._is_loaded = True
 
 
-def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: bool, has_failed: bool) -> CostEntry:
+def build_cost_entry(call: ModelCall, day: date, run: Run | None = None) -> CostEntry:
     """Return the entry of one call, for the room and the person of its run, if any."""
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:MAX_MODEL_NAME_LENGTH]
-    if not is_counted:
+    if not call.is_counted:
         return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1, purpose=call.purpose)
     return CostEntry(
         day,
@@ -1011,7 +1014,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: b
         room_id,
         person_id,
         calls=1,
-        failed_calls=int(has_failed),
+        failed_calls=int(call.has_failed),
         tokens_in=call.tokens_in,
         tokens_cached=call.tokens_cached,
         tokens_out=call.tokens_out,

@@ -46,7 +46,7 @@ from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, EventOrigin, Receipt, State
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, CostEntry, EventOrigin, Receipt, State
 from bot.errors import ConfigError, InboxClosed, PluginError, SettingError, Undeliverable
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
@@ -562,6 +562,7 @@ def build_handle(
             edits.ignore_person,
             edits.take_over,
             Proposals(agent.id, store, agent.outbox, lambda: agent.settings.load(ApprovalSettings), clock),
+            partial(_add_costs, meter),
             agent.say,
         ),
         activity=AgentActivity(
@@ -752,6 +753,11 @@ async def _running_agent(
         if not config.is_idle:
             await enter(handle.activity)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline)
+
+
+async def _add_costs(meter: CostMeter, entries: Sequence[CostEntry]) -> None:
+    meter.add(entries)
+    await meter.flush()
 
 
 def _set_role(config: AgentConfig, store: Store) -> None:
