@@ -155,6 +155,10 @@ class Registry:
         """Return the provider of this folded name; None if there is none."""
         return self._providers_by_folded_name.get(fold_name(name))
 
+    def plugin_of(self, component: NamedComponent) -> str:
+        """Return the name of the plugin that a component of this registry belongs to."""
+        return self._plugin_by_component[id(component)].name
+
     def provider_names(self, *kinds: ProviderKind) -> list[str]:
         """Return the names of the providers of these kinds, kind by kind in the order of the prompt."""
         return [name for kind in kinds for name in self._names_by_kind[kind]]
