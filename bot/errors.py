@@ -5,6 +5,7 @@ BotError
 │   ├── CharacterError          a character file
 │   ├── SettingError            a variable, a `.env` line, a token
 │   ├── PluginError             a plugin or adapter that cannot be loaded
+│   │   └── PluginCodeError     its code is broken: the others run without it
 │   └── StoreInaccessible       the store is in use by another process, or cannot be written
 ├── TemporaryError              something outside is not available at the moment; exit code 75
 │   └── StoreUnavailable        nothing can be stored: the database is locked, full, damaged
@@ -35,7 +36,7 @@ BotError
 A message says what failed, on what, and what to do about it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -79,6 +80,19 @@ class SettingError(ConfigError):
 
 class PluginError(ConfigError):
     """A plugin or adapter cannot be found, loaded, or combined with the others."""
+
+
+class PluginCodeError(PluginError):
+    """The code of a plugin, or of an adapter, cannot be imported, or holds no plugin.
+
+    `cause` says why, without the plugin's name. `may_bring` has the names among `store` and `models` that its code
+    may pass to `Plugin`.
+    """
+
+    def __init__(self, message: str, cause: str, may_bring: Collection[str]) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.may_bring = frozenset(may_bring)
 
 
 class StoreInaccessible(ConfigError):

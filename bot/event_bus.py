@@ -16,6 +16,7 @@ from bot.domain.events import Event
 E = TypeVar("E", bound=Event)
 Listen = Callable[[E], Awaitable[None] | None]
 logger = logging.getLogger(__name__)
+MAX_NAMED = 10  # listeners in one line of the log
 FLUSH_TIMEOUT = 2.0
 
 
@@ -26,20 +27,21 @@ class _Subscription:
     at_once: bool
 
     async def notify(self, event: Event, deadline: float) -> None:
-        await run_isolated(self._call_listener(event), label=self._label(event), timeout=deadline)
+        await run_isolated(self._call_listener(event), label=self.label(event), timeout=deadline)
 
     def notify_now(self, event: Event) -> None:
         try:
             self.listen(event)
         except BaseException as error:  # as in the boundary, at less cost: nearly every message has five
-            log_failure(error, label=self._label(event))
+            log_failure(error, label=self.label(event))
 
     async def _call_listener(self, event: Event) -> None:
         awaitable = self.listen(event)
         if awaitable is not None:
             await awaitable
 
-    def _label(self, event: Event) -> str:
+    def label(self, event: Event) -> str:
+        """Return the listener's name with its event, for the log."""
         return f"listener {self.name} of {type(event).__name__}"
 
 
@@ -72,7 +74,9 @@ class EventBus:
             async with asyncio.timeout(self._shutdown_deadline.remaining(FLUSH_TIMEOUT)):
                 await self.wait_idle()
         except TimeoutError:
-            logger.warning("%d listeners did not finish in time and were cancelled", len(self._tasks))
+            names = self._tasks.names
+            listed = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if names[MAX_NAMED:] else "")
+            logger.warning("listeners that did not finish in time are cancelled: %s", listed)
             await self._tasks.cancel(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def subscribe(
@@ -114,7 +118,7 @@ class EventBus:
             if subscription.at_once:
                 subscription.notify_now(event)
                 continue
-            self._tasks.start(subscription.notify(event, self._deadline))
+            self._tasks.start(subscription.notify(event, self._deadline), name=subscription.label(event))
 
     async def wait_idle(self) -> None:
         """Wait until all listeners of the events emitted so far, and of those they emit, have ended."""

@@ -100,7 +100,10 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
 )
 STOPPED_RULE = "stopped"
 COMMAND_RULE = "a command"  # of a message that a command has answered already
-DIRECT_RULES = frozenset(f"room type {kind}" for kind in ChannelType)
+# The rules of kinds of room in which every message is answered, and what a message there was.
+ROOM_CAUSES: Mapping[str, str] = MappingProxyType(
+    {f"room type {kind}": {"API": "api", "SELF": "self"}.get(kind.value, "direct") for kind in ChannelType}
+)
 BUDGETS = frozenset(f"BUDGET_{unit}{scope}" for unit in ("USD", "TOKENS") for scope in ("", "_PER_ROOM", "_PER_PERSON"))
 AMOUNT = re.compile(r"(?:\$([0-9.]+(?:e[+-]?[0-9]+)?)|([0-9,]+ tokens)) a day")  # as a limit writes itself
 LIMITS = frozenset({"MESSAGES_PER_PERSON", "MESSAGES_PER_ROOM", "MESSAGES_PER_WORLD"})
@@ -137,8 +140,8 @@ def describe_receipt(receipt: Receipt, agent_name: str) -> str:
 def _describe_cause(receipt: Receipt, agent_name: str) -> str:
     if receipt.outcome is Outcome.SUPERSEDED or not receipt.outcome.is_final:
         return ""
-    if receipt.rule in DIRECT_RULES:
-        return user_text("receipt.cause.direct")
+    if (cause := ROOM_CAUSES.get(receipt.rule)) is not None:
+        return user_text(f"receipt.cause.{cause}", name=agent_name)
     if receipt.rule in BUDGETS and (amount := _spent_amount(receipt.reason)):
         return user_text("receipt.cause.budget", amount=amount)
     key = CAUSES.get(receipt.outcome, {}).get(receipt.rule)
@@ -185,7 +188,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("sending", {Rule.CANNOT_SEND: "waits"}),
     ("budget", dict.fromkeys((*BUDGETS, Rule.ROOM_BUDGET), "spent")),
     ("limits", dict.fromkeys(LIMITS, "exceeded")),
-    ("room_type", {Rule.BYPASS_TYPES: "listed", **dict.fromkeys(DIRECT_RULES, "direct")}),
+    ("room_type", {Rule.BYPASS_TYPES: "listed", **ROOM_CAUSES}),
     ("source", {Rule.BYPASS_SOURCES: "listed"}),
     ("addressed", {Rule.MENTION: "mentioned", Rule.REPLY: "replied", Rule.NAME_CALLED: "called"}),
     ("followed", {Rule.FOLLOWED: "yes"}),

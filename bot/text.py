@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from bot.user_texts import (
     LANGUAGES,
     chosen_language,
+    count_text,
     current_language,
     english_text,
     format_seconds,
@@ -187,6 +188,7 @@ __all__ = [
     "ANSI_SEQUENCE",
     "LANGUAGES",
     "chosen_language",
+    "count_text",
     "current_language",
     "end_at_sentence",
     "english_text",

@@ -74,6 +74,11 @@ def user_text(key: str, /, **values: object) -> str:
     return text.format_map(values) if values else text
 
 
+def count_text(key: str, count: int, /, **values: object) -> str:
+    """Return the text of a key for a number: of `<key>.one` for 1, else of `<key>.many`, with `{count}` filled in."""
+    return user_text(f"{key}.{'one' if count == 1 else 'many'}", count=count, **values)
+
+
 def english_text(key: str) -> str:
     """Return the text of a key in English, for what is defined once and shown by `translate`."""
     return load_catalogue(ENGLISH)[key]
@@ -215,7 +220,7 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if minutes < 60:
         return f"{minutes} min"
-    return f"{hours:.0f} h" if hours < 48 else user_text("time.days", count=f"{hours / 24:.0f}")
+    return f"{hours:.0f} h" if hours < 48 else count_text("time.days", round(hours / 24))
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -212,3 +212,19 @@ async def test_a_plain_listener_that_fails_affects_no_other_listener(caplog: pyt
         bus.subscribe(type(event), broken, name="broken", at_once=True)
         bus.emit(event)
     assert "listener broken of" in caplog.text
+
+
+async def test_listeners_that_hang_at_the_end_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bus_module, "FLUSH_TIMEOUT", 0)
+
+    async def listen(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    async with EventBus() as bus:
+        bus.subscribe(MessageSent, listen, name="weather.count")
+        bus.emit(sent())
+    [record] = caplog.records
+    expected = "listeners that did not finish in time are cancelled: listener weather.count of MessageSent"
+    assert record.getMessage() == expected

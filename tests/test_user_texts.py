@@ -19,6 +19,7 @@ from bot.user_texts import (
     LANGUAGES,
     LOCALES,
     _flatten,
+    count_text,
     english_text,
     find_language,
     load_catalogue,
@@ -49,6 +50,16 @@ def test_a_text_is_filled_in_and_an_unknown_key_or_value_is_an_error() -> None:
         user_text("choices.nothing")
     with pytest.raises(KeyError, match="choice"):
         user_text("choices.done", other="red")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_number_of_things_has_a_text_of_its_own_for_1(language: str) -> None:
+    stems = [key.removesuffix(".one") for key in ENGLISH if key.endswith(".one")]
+    with use_language(language):
+        for stem in stems:
+            values = dict.fromkeys(_placeholders(ENGLISH[f"{stem}.many"]) - {"count"}, "x")
+            assert "2" in count_text(stem, 2, **values), stem
+            assert count_text(stem, 1, **values) != count_text(stem, 2, **values).replace("2", "1"), stem
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -115,6 +126,7 @@ def test_every_text_of_the_catalogue_is_used() -> None:
     prefixes = set(re.findall(r'f"((?:[a-z_]+\.)+)\{', sources))
     prefixes |= set(re.findall(r"f'((?:[a-z_]+\.)+)\{", sources))
     prefixes |= {f"{key}." for key in re.findall(r'user_phrases\("([a-z_.]+)"\)', sources)}
+    prefixes |= {f"{key}." for key in re.findall(r'count_text\(\s*"([a-z_.]+)"', sources)}
     unused = [
         key
         for key in ENGLISH

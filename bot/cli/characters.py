@@ -20,7 +20,7 @@ from itertools import islice, zip_longest
 from os.path import normpath
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import bot
 import bot.store
@@ -294,7 +294,7 @@ class CharacterConfig:
 
     `adapters` are those that the file names by `adapter_paths`, `added_adapters` the names of those that the run adds.
     `code` has a hash of the code of each plugin and adapter that has a path. `override` is a layer above the settings.
-    `role` is what `bot run` does.
+    `role` is what `bot run` does. `inactive` says why plugins are off whose code is broken, or that require such.
     """
 
     path: Path
@@ -308,6 +308,7 @@ class CharacterConfig:
     code: Mapping[str, str] = field(default_factory=dict)
     override: Layer | None = None
     role: ProcessRole = ProcessRole.ALL
+    inactive: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -334,7 +335,14 @@ class CharacterConfig:
             code=self.code,
             file_version=self.version,
             role=self.role,
+            inactive=self.inactive,
         )
+
+    def require_all_plugins(self) -> Self:
+        """Return the configuration. Raises PluginError where broken code keeps a plugin off."""
+        for name, cause in self.inactive.items():
+            raise PluginError(f"plugin {name!r} is off: {cause}")
+        return self
 
     @property
     def version(self) -> str:
@@ -396,10 +404,19 @@ def load_character_config(
     """Load one character (default: the bundled one) with settings and plugins. Raises ConfigError.
 
     The layer `override` takes precedence over its settings. One that `is_isolated` has no settings of this machine.
+    A SettingError names every wrong variable, as `bot doctor` does.
     """
     path = path or default_character()
     loaded = load_character(path)
     settings = _read_settings(loaded, override, is_isolated=is_isolated)
+    try:
+        return _load_config(path, loaded, settings, override)
+    except SettingError as error:
+        raise SettingError("\n".join(dict.fromkeys([*str(error).splitlines(), *_find_problems(settings)]))) from None
+
+
+def _load_config(path: Path, loaded: LoadedCharacter, settings: Settings, override: Layer | None) -> CharacterConfig:
+    settings.load(CoreSettings)
     check_plugin_paths(path, loaded)
     code: dict[str, str] = {}
     approve = _recording_approval(path, code)
@@ -416,6 +433,7 @@ def load_character_config(
     plugins, notes = loaded_plugins.plugins, loaded_plugins.notes
     local = tuple(adapters.values())
     config = CharacterConfig(path, loaded, settings, plugins, notes, local, code=code, override=override)
+    config = replace(config, inactive=loaded_plugins.inactive)
     return _checked(config, {name: spec.name for name, spec in adapters.items()})
 
 
@@ -426,6 +444,7 @@ def reload_character_config(config: CharacterConfig) -> CharacterConfig:
     """
     loaded = load_character(config.path)
     settings = _read_settings(loaded, config.override)
+    settings.load(CoreSettings)
     code: dict[str, str] = {}
     approve = _recording_approval(config.path, code)
     for source in read_local_plugins(config.path, loaded):
@@ -442,9 +461,24 @@ def _read_settings(loaded: LoadedCharacter, override: Layer | None, *, is_isolat
     else:
         settings = read_character_settings(loaded)
         export_network_settings(settings)
-    settings = settings.with_layer(override) if override else settings
-    settings.load(CoreSettings)
-    return settings
+    return settings.with_layer(override) if override else settings
+
+
+def _find_problems(settings: Settings, plugins: Sequence[Plugin] = ()) -> list[str]:
+    """Return what is wrong with the variables of all parts, whether they are used or not, as `bot doctor` does."""
+    models = [group.model for group in find_settings_groups(plugins)[0]]
+    return settings.with_models(*models).find_problems(models)
+
+
+def check_settings(configs: Sequence[CharacterConfig], adapters: Sequence[AdapterSpec]) -> None:
+    """Raise SettingError that names every wrong variable, where one of the core or of these adapters is wrong."""
+    models = [*(group.model for group in CORE_GROUPS), *(spec.settings for spec in adapters)]
+    problems: dict[str, None] = {}
+    for config in configs:
+        if own := config.settings.find_problems(models):
+            problems |= dict.fromkeys([*own, *_find_problems(config.settings, config.plugins)])
+    if problems:
+        raise SettingError("\n".join(problems))
 
 
 def _recording_approval(path: Path, code: dict[str, str]) -> Approve:
@@ -466,9 +500,8 @@ def _checked(config: CharacterConfig, adapter_names: Mapping[str, str]) -> Chara
     loaded, plugins = config.loaded, config.plugins
     settings = config.settings.with_models(*(spec.settings for spec in config.adapters))
     settings = declare_settings(settings, plugins)
-    for plugin in plugins:
-        if plugin.settings is not None:
-            settings.load(plugin.settings)
+    if problems := settings.find_problems(plugin.settings for plugin in plugins if plugin.settings is not None):
+        raise SettingError("\n".join(problems))
     check_character_templates(loaded, plugins)
     loaded = add_reference_notes(config.path, loaded, plugins)
     names = tuple(adapter_names.get(name, name) for name in loaded.character.adapters)

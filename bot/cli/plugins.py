@@ -315,15 +315,16 @@ class PluginCard:
 
 
 def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[PluginCard]:
-    """Yield a card for each installed plugin, and for those that the character names by path.
+    """Yield a card for each installed plugin, and for those that the character names by path, broken ones included.
 
     With `only_used` those are left out that the character does not use, so that their code is not imported;
     `describe_unused_plugins` tells of them.
     """
     enabled = {plugin.name: plugin for plugin in config.plugins}
     index = load_bundled_index()
-    for name in enabled if only_used else dict.fromkeys([*plugin_names(), *enabled]):
-        found = enabled.get(name) or find_plugin_or_reason(name)
+    used = dict.fromkeys([*enabled, *config.inactive])
+    for name in used if only_used else dict.fromkeys([*plugin_names(), *used]):
+        found = config.inactive.get(name) or enabled.get(name) or find_plugin_or_reason(name)
         plugin = found if isinstance(found, Plugin) else None
         reason = found if isinstance(found, str) else ""
         missing = ""
@@ -345,7 +346,7 @@ def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]
     is the command that installs the packages of a bundled one, if they are missing.
     """
     index, descriptions = load_bundled_index(), bundled_descriptions()
-    used = {plugin.name for plugin in config.plugins}
+    used = {*(plugin.name for plugin in config.plugins), *config.inactive}
     rows = {row.name: row for row in bundled_plugins()}
     for name in plugin_names():
         entry = index.find(name)

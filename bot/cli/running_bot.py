@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
 from bot.domain.instructions import RoomInstructions
-from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
+from bot.domain.ledger import CostEntry, Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
@@ -259,6 +259,11 @@ class RemoteOperations:
         """Send what a person wrote as the bot's account, marked as theirs."""
         body = {"text": text, "name": name}
         return SaidResponse.model_validate((await self._send("POST", f"/api/rooms/{room_id}/write", body)).body)
+
+    async def add_costs(self, entries: Sequence[CostEntry]) -> None:
+        """Count costs of another process in the sums and against the limits of today."""
+        costs = [{"model": entry.model, "purpose": entry.purpose, **entry.to_json()} for entry in entries]
+        await self._send("POST", "/api/costs", {"costs": costs})
 
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)

@@ -106,9 +106,14 @@ class TaskSet:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    @property
+    def names(self) -> list[str]:
+        """The names of the tasks that run, as `start` got them."""
+        return sorted(task.get_name() for task in self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Start a coroutine as a task and keep a reference until it ends."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task

@@ -898,7 +898,7 @@ class CostMeter:
         self._numbers = count(1)
         self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
-        self._is_noting = False
+        self._note_timer: asyncio.TimerHandle | None = None
         if budget.sharing is not None:
             budget.sharing.bind(self._take_unwritten, self._note_stored)
 
@@ -912,6 +912,8 @@ class CostMeter:
     ) -> None:
         if self._budget.sharing is not None:
             await self._budget.sharing.close()
+        if self._note_timer is not None:
+            self._note_timer.cancel()
         self._closing.set()  # not cancelled: entries being written would be counted twice
         await self._flushes.wait(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
         if self._task is not None:
@@ -920,15 +922,18 @@ class CostMeter:
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person; a call that is not counted is free."""
         cost: float | None = 0.0
-        is_counted, has_failed = call.is_counted, call.has_failed
-        if is_counted:
+        if call.is_counted:
             cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
             cost = call.cost if cost is None else cost
         call = replace(call, cost=cost)
-        entry = _to_cost_entry(call, self._clock().date(), run, is_counted=is_counted, has_failed=has_failed)
-        self._budget.record(entry)
-        self._add_unwritten([entry])
+        self.add([build_cost_entry(call, self._clock().date(), run)])
         return call
+
+    def add(self, entries: Sequence[CostEntry]) -> None:
+        """Count costs that are known already, such as those of another process."""
+        for entry in entries:
+            self._budget.record(entry)
+        self._add_unwritten(entries)
 
     def begin(self, estimate: Callable[[], ModelCall], run: Run | None) -> Callable[[], None]:
         """Count a call by the most that it may use, from a moment later until it has ended; return what ends that.
@@ -942,13 +947,12 @@ class CostMeter:
 
         def build() -> CostEntry:
             call = estimate()
-            call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
-            return _to_cost_entry(call, day, run, is_counted=True, has_failed=False)
+            cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
+            return build_cost_entry(replace(call, cost=cost), day, run)
 
         self._begun[number] = build
-        if not self._is_noting:
-            self._is_noting = True
-            self._flushes.start(self._note_later())
+        if self._note_timer is None:
+            self._note_timer = asyncio.get_running_loop().call_later(NOTE_SECONDS, self._note_begun)
 
         def end() -> None:
             self._begun.pop(number, None)
@@ -957,14 +961,15 @@ class CostMeter:
 
         return end
 
-    async def _note_later(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(NOTE_SECONDS):
-                await self._closing.wait()
-        self._is_noting = False
+    def _note_begun(self) -> None:
+        """Store the estimates of the calls that are still running."""
+        self._note_timer = None
         if self._begun:
-            with suppress(StoreUnavailable):  # the next flush stores them
-                await self._flush()
+            self._flushes.start(self._try_flush())
+
+    async def _try_flush(self) -> None:
+        with suppress(StoreUnavailable):  # the next flush stores them
+            await self._flush()
 
     async def flush(self) -> None:
         """Add unwritten entries to the store, also if the caller is cancelled.
@@ -1045,11 +1050,11 @@ class CostMeter:
         self._is_loaded = True
 
 
-def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: bool, has_failed: bool) -> CostEntry:
+def build_cost_entry(call: ModelCall, day: date, run: Run | None = None) -> CostEntry:
     """Return the entry of one call, for the room and the person of its run, if any."""
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:MAX_MODEL_NAME_LENGTH]
-    if not is_counted:
+    if not call.is_counted:
         return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1, purpose=call.purpose)
     return CostEntry(
         day,
@@ -1057,7 +1062,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: b
         room_id,
         person_id,
         calls=1,
-        failed_calls=int(has_failed),
+        failed_calls=int(call.has_failed),
         tokens_in=call.tokens_in,
         tokens_cached=call.tokens_cached,
         tokens_out=call.tokens_out,

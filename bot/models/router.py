@@ -370,10 +370,10 @@ class HandlerClient:
 
         Raises ModelUnavailable if it stays busy or rests, ModelError for other failures of the handler.
         """
-        owners, size = self._list_owners(), count_bytes(pending.request)
         try:
             while True:
                 pending = await self._wait_for_health(pending, has_next=has_next)
+                owners, size = self._list_owners(), count_bytes(pending.request)
                 # The memory first: what holds some, such as an attachment, also waits for a slot.
                 async with self._policy.memory.hold(size), self._slots.hold(owners):
                     if self.health.find_obstacle():  # it came while the call waited for its slot

@@ -49,6 +49,7 @@ class Purpose(StrEnum):
     CHECK = "check"
     CARE = "care"
     MODERATION = "moderation"
+    REHEARSAL = "rehearsal"
     OTHER = "other"
 
 

@@ -16,7 +16,7 @@ from bot.concurrency.tasks import crash_point
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver, World
 from bot.domain.inbound import ErasureResult
 from bot.domain.instructions import RoomInstructions
-from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
+from bot.domain.ledger import DROPPED_CAUSE, CostEntry, Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.domain.proposal import Proposal, ProposalState
 from bot.errors import ConfigError
@@ -204,7 +204,8 @@ class Operations:
     """What operators do with one agent and ask about it.
 
     `erase` deletes a person's data, `ignore` stores that a person is not read, `begin_take_over` that a person answers
-    in place of the agent; beside a running bot these also stop the work for them. `say` is there beside a running bot.
+    in place of the agent; beside a running bot these also stop the work for them. `add_costs` counts costs of another
+    process, such as a rehearsal, in the sums and against the limits of today. `say` is there beside a running bot.
     `source` in the methods that change something is where the operator did it, for the log of decisions.
     """
 
@@ -217,6 +218,7 @@ class Operations:
     ignore: Callable[[MarkedPerson], Awaitable[None]]
     begin_take_over: Callable[[TakeOver], Awaitable[TakeOver]]
     proposals: Proposals
+    add_costs: Callable[[Sequence[CostEntry]], Awaitable[None]]
     say: Say | None = None
 
     @classmethod
@@ -245,6 +247,7 @@ class Operations:
             store.marks.save,
             begin_take_over,
             proposals,
+            store.costs.add,
         )
 
     @property

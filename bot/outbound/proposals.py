@@ -28,7 +28,7 @@ from bot.outbound.sender import OutgoingReply
 from bot.settings import CommaList, Settings, SettingsModel
 from bot.store.protocols import Store
 from bot.text import sanitize_name, shorten
-from bot.user_texts import use_language, user_text
+from bot.user_texts import count_text, use_language, user_text
 
 logger = logging.getLogger(__name__)
 EDIT_TIME = timedelta(minutes=10)  # how long a person has to write another text after they asked to
@@ -406,7 +406,7 @@ class Proposals:
                 name = sanitize_name(authors[message.entity_id].name) if message.entity_id in authors else "?"
                 question = " ".join(message.content.text.split())
                 lines.append(f"> {name}: {shorten(question, MAX_QUESTION_LENGTH)}")
-        lines.append(proposal.content.text or user_text("drafts.attachments", count=len(proposal.content.attachments)))
+        lines.append(proposal.content.text or count_text("drafts.attachments", len(proposal.content.attachments)))
         if proposal.state is not ProposalState.WAITING:
             lines.append(describe_end(proposal))
         return "\n".join(lines)

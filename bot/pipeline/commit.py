@@ -722,45 +722,50 @@ def has_evaluation_work(agent: Agent) -> bool:
 
 async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> None:
     """Run the evaluators whose condition holds, concurrently; failures are logged."""
-    selected: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
+    selected: list[tuple[Evaluator, str, Awaitable[bool] | bool]] = []
     for evaluator in registry.evaluators.values():
         if not (should_reply or evaluator.spec.always_run):
             continue
+        name = f"{evaluator.spec.name} of the plugin {registry.plugin_of(evaluator)}"
         condition: Awaitable[bool] | bool | Failure = True
         if evaluator.when is not None:
             try:
-                condition = evaluator.when(turn)
+                value = evaluator.when(turn)
+                condition = value if isinstance(value, Awaitable) else bool(value)
             except BaseException as error:  # plugin code may raise anything, SystemExit included
-                condition = log_failure(error, label=_condition_label(evaluator))
-        if condition and not isinstance(condition, Failure):
-            selected.append((evaluator, condition))
+                condition = log_failure(error, label=f"validating {name}")
+        if condition is not False and not isinstance(condition, Failure):
+            selected.append((evaluator, name, condition))
     if not selected:
         return
     async with asyncio.TaskGroup() as group:
-        for evaluator, condition in selected:
+        for evaluator, name, condition in selected:
             trusted = id(evaluator) in registry.trusted_ids
-            group.create_task(_run_evaluator(turn, evaluator, condition, trusted=trusted))
+            group.create_task(_run_evaluator(turn, evaluator, name, condition, trusted=trusted))
 
 
-async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool, *, trusted: bool) -> None:
+async def _run_evaluator(
+    turn: Turn, evaluator: Evaluator, full_name: str, condition: Awaitable[bool] | bool, *, trusted: bool
+) -> None:
     agent, name = turn.agent, evaluator.spec.name
     if isinstance(condition, Awaitable):
         is_needed = await run_isolated(
-            condition, label=_condition_label(evaluator), timeout=EVALUATOR_TIMEOUT, trusted=trusted
+            _to_bool(condition), label=f"validating {full_name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted
         )
         if isinstance(is_needed, Failure) or not is_needed:
             return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     call: Callable[[], Awaitable[None] | None] = partial(evaluator.handler, turn)
     started = time.monotonic()
-    result = await call_isolated(call, label=f"evaluator {name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted)
+    result = await call_isolated(call, label=f"evaluator {full_name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted)
     error = result.cause if isinstance(result, Failure) else ""
     turn.trace.spans.append(("evaluator", name, started, time.monotonic(), error))
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 
 
-def _condition_label(evaluator: Evaluator) -> str:
-    return f"validating {evaluator.spec.name}"
+async def _to_bool(condition: Awaitable[bool]) -> bool:
+    """Return the value of a condition; that of a plugin may be anything, also what has no truth value."""
+    return bool(await condition)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

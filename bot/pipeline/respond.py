@@ -91,10 +91,10 @@ async def recall_context(turn: Turn) -> AnswerContext:
 
 def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerContext:
     own_name = sanitize_name(turn.definition.character.name)
-    names |= {sanitize_name(turn_input.author.name) for turn_input in turn.inputs}
+    authors = [sanitize_name(turn_input.author.name) for turn_input in turn.inputs]
     actions = [name for spec in turn.actions for name in (spec.name, *spec.similes)]
-    people, person = tuple(sorted(names - {own_name})), sanitize_name(turn.author.name)
-    return AnswerContext(form, own_name, people, frozenset(map(fold, actions)), person)
+    people = tuple(sorted({*names, *authors} - {own_name}))
+    return AnswerContext(form, own_name, people, frozenset(map(fold, actions)), person=authors[-1])
 
 
 logger = logging.getLogger(__name__)

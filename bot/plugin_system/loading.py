@@ -15,7 +15,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -26,12 +26,19 @@ from typing import Any
 
 from bot.characters.conversion import ADAPTER_ALIASES
 from bot.domain.character import Character
-from bot.errors import PluginError, SettingError
+from bot.errors import PluginCodeError, PluginError, SettingError
 from bot.inbound.agent_handle import AdapterSpec, StartEmulator
 from bot.installation import ROOT, install_command
 from bot.models.types import ModelType
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.trust import Approve, import_source, read_plugin_source
+from bot.plugin_system.trust import (
+    ESSENTIAL_PARTS,
+    Approve,
+    PluginSource,
+    code_error,
+    import_source,
+    read_plugin_source,
+)
 from bot.settings import CoreSettings, Settings
 from bot.text import suggest
 
@@ -52,17 +59,33 @@ def import_library(name: str) -> ModuleType:
 
 
 def import_by_name(module: str, name: str) -> ModuleType:
-    """Import the module of a plugin or adapter. Raises PluginError if that fails."""
+    """Import the module of a plugin or adapter. Raises PluginError if that fails.
+
+    Where it is none of this distribution, that is a PluginCodeError.
+    """
     if module.startswith(BUNDLED_PACKAGES):
         import_bundled_package(module.partition(".")[0])
     try:
         return import_library(module)
     except SettingError:
         raise
-    except ModuleNotFoundError as error:
-        raise PluginError(missing_package_message(name, str(error.name), module)) from error
     except (Exception, SystemExit) as error:  # a plugin's module may raise anything
-        raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        message = f"{name!r} cannot be loaded: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            message = missing_package_message(name, str(error.name), module)
+        if module.startswith(BUNDLED_PACKAGES):
+            raise PluginError(message) from error
+        caused = code_error(name, error, _read_installed(module, name))
+        raise PluginCodeError(message, caused.cause, caused.may_bring) from error
+
+
+def _read_installed(module: str, name: str) -> PluginSource | None:
+    """Return the code of the distribution's package that contains a module; None where it cannot be read."""
+    spec = importlib.util.find_spec(module.partition(".")[0])  # which imports nothing
+    try:
+        return read_plugin_source(Path(spec.origin), name) if spec is not None and spec.origin else None
+    except PluginError:
+        return None
 
 
 def import_bundled_package(name: str) -> ModuleType:
@@ -312,10 +335,15 @@ ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugins:
-    """The plugins of one character in their order, and a note on each that is left out."""
+    """The plugins of one character in their order, and a note on each that is left out.
+
+    `inactive` has those that are off because of broken code, as the file names them, and those that require another
+    plugin which is then missing; each with the cause.
+    """
 
     plugins: tuple[Plugin, ...]
     notes: tuple[str, ...] = ()
+    inactive: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_plugins(
@@ -332,12 +360,18 @@ def load_plugins(
     noted. With `is_foreign_format` (a file of another program) any unknown name is only noted. Before the code
     of a path runs, `approve` is called with it and may raise; without `approve` the caller vouches for the folder.
 
-    Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of one name.
+    A plugin whose code is broken is off, with all that require it, unless it may bring the store or the only model
+    for text. Raises PluginError for an unknown name, another plugin that cannot be loaded, a cycle, two of one name.
     """
     by_name: dict[str, Plugin] = {}
     notes: list[str] = []
+    broken: dict[str, PluginCodeError] = {}
     for name in _requested_names(character, settings):
-        plugin, note = _resolve(name, folder, approve, is_foreign_format=is_foreign_format)
+        try:
+            plugin, note = _resolve(name, folder, approve, is_foreign_format=is_foreign_format)
+        except PluginCodeError as error:
+            broken[name] = error
+            continue
         if plugin is not None and plugin.settings is not None:
             settings = settings.with_models(plugin.settings)
         if plugin is not None and by_name.get(plugin.name, plugin) is not plugin:
@@ -348,16 +382,55 @@ def load_plugins(
                 by_name[plugin.name] = plugin
         if note:
             notes.append(note)
-    plugins = list(by_name.values())
-    is_named = any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins)
+    plugins, inactive = _without_broken(list(by_name.values()), broken, settings)
+    models, more_notes = _complete_models(plugins, settings)
+    return LoadedPlugins(sort_plugins([*plugins, *models]), (*notes, *more_notes), inactive)
+
+
+def _without_broken(
+    plugins: Sequence[Plugin], broken: Mapping[str, PluginCodeError], settings: Settings
+) -> tuple[list[Plugin], dict[str, str]]:
+    """Return the plugins that need none of the broken ones, and why each of the others is off.
+
+    Raises the error of a broken plugin without which there may be no store, or none of the named models for text.
+    """
+    inactive = {name: error.cause for name, error in broken.items()}
+    active, lost = list(plugins), {part for error in broken.values() for part in error.may_bring}
+    while broken and (found := _find_incomplete(active)) is not None:
+        plugin, missing = found
+        active = [item for item in active if item is not plugin]
+        lost |= _essential_parts(plugin)
+        cause = f"which is off: {inactive[missing]}" if missing in inactive else "which is not loaded"
+        inactive[plugin.name] = f"it requires {missing!r}, {cause}"
+    if "store" in lost or ("models" in lost and not _serves_text(active, settings)):
+        raise next((error for error in broken.values() if error.may_bring), next(iter(broken.values())))
+    return active, inactive
+
+
+def _find_incomplete(plugins: Sequence[Plugin]) -> tuple[Plugin, str] | None:
+    """Return the first plugin that requires one which is not among them, and the name of that one."""
+    names = {plugin.name for plugin in plugins}
+    return next(((plugin, name) for plugin in plugins for name in plugin.requires if name not in names), None)
+
+
+def _essential_parts(plugin: Plugin) -> set[str]:
+    return {part for part in ESSENTIAL_PARTS if getattr(plugin, part)}
+
+
+def _complete_models(plugins: Sequence[Plugin], settings: Settings) -> tuple[Sequence[Plugin], list[str]]:
+    """Return the models to add to those of the named plugins, with notes on what is left out or cannot be done."""
+    models: Sequence[Plugin] = ()
+    notes: list[str] = []
+    is_named = _serves_text(plugins, settings)
     if not is_named:
-        models, note = _default_models(settings)
-        plugins += [plugin for plugin in models if plugin not in plugins]
+        found, note = _default_models(settings)
+        models = [plugin for plugin in found if plugin not in plugins]
         notes += [note] if note else []
-    if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
-        advice = embedding_advice(settings, [plugin.name for plugin in plugins], is_named=is_named)
+    complete = [*plugins, *models]
+    if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in complete):
+        advice = embedding_advice(settings, [plugin.name for plugin in complete], is_named=is_named)
         notes.append(f"{NO_EMBEDDINGS_NOTE}: {advice}")
-    return LoadedPlugins(sort_plugins(plugins), tuple(notes))
+    return models, notes
 
 
 def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
@@ -561,6 +634,10 @@ def _missing_settings_note(plugin: Plugin, settings: Settings) -> str:
     return f"plugin {plugin.name} is off: {missing}" if missing else ""
 
 
+def _serves_text(plugins: Sequence[Plugin], settings: Settings) -> bool:
+    return any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins)
+
+
 def _serves_model(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
     return any(model.type is kind and model.when(settings) for model in plugin.models)
 
@@ -574,7 +651,7 @@ def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
         missing = _missing_settings_note(plugin, settings)
         note = note or missing
         plugins += [] if missing else [plugin]
-    if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+    if not _serves_text(plugins, settings):
         plugins += [_find_model_plugin(name) for name in bundled_names(PluginPurpose.FALLBACK_MODEL)]
     return plugins, note
 
@@ -593,7 +670,9 @@ def _single_plugin(module: ModuleType, name: str) -> Plugin:
     plugins = [value for value in vars(module).values() if isinstance(value, Plugin)]
     if len(plugins) != 1:
         found = f"{len(plugins)} values are" if plugins else "none is"
-        raise PluginError(f"plugin {name!r}: its module must have one Plugin, best named `plugin`: {found} a Plugin")
+        cause = f"its module must have one Plugin, best named `plugin`: {found} a Plugin"
+        lost = {part for plugin in plugins for part in _essential_parts(plugin)}
+        raise PluginCodeError(f"plugin {name!r}: {cause}", cause, lost)
     return plugins[0]
 
 

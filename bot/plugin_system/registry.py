@@ -23,7 +23,7 @@ from bot.domain.memory import CUSTOM_KIND, MAX_KIND_LENGTH, Memory, MemoryKind
 from bot.domain.task import Task, TaskTag
 from bot.errors import PluginError
 from bot.plugin_system.components import Action, Command, Evaluator, Filter, Provider, Worker
-from bot.plugin_system.plugin import ComponentType, Plugin, WorldSetting
+from bot.plugin_system.plugin import ComponentType, Plugin, WorldSetting, check_templates, sort_services
 from bot.settings import CoreSettings
 from bot.text import sanitize_name, suggest
 from bot.turn import Agent, Turn
@@ -154,6 +154,10 @@ class Registry:
     def find_provider(self, name: str) -> Provider | None:
         """Return the provider of this folded name; None if there is none."""
         return self._providers_by_folded_name.get(fold_name(name))
+
+    def plugin_of(self, component: NamedComponent) -> str:
+        """Return the name of the plugin that a component of this registry belongs to."""
+        return self._plugin_by_component[id(component)].name
 
     def provider_names(self, *kinds: ProviderKind) -> list[str]:
         """Return the names of the providers of these kinds, kind by kind in the order of the prompt."""
@@ -448,3 +452,10 @@ def confirmed_operation(turn: Turn, action: str, arguments: Mapping[str, Any]) -
     """Return the operation of a task that runs an action with exactly these arguments."""
     values = json.dumps(arguments, ensure_ascii=False, default=str)
     return {"action": action, "arguments": values, "message": str(turn.message.id)}
+
+
+def check_combination(plugins: Sequence[Plugin]) -> None:
+    """Raise PluginError for plugins that cannot be used together, as the start of a character does."""
+    Registry(plugins)
+    check_templates(plugins)
+    sort_services(plugins)

@@ -25,7 +25,7 @@ from types import CodeType, ModuleType
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.errors import PluginError, SettingError
+from bot.errors import PluginCodeError, PluginError, SettingError
 from bot.files import replace_file
 
 COMPILED = "__pycache__"  # never read
@@ -34,6 +34,7 @@ MAX_FILES = 10_000
 MAX_BYTES = 256 * 1024 * 1024
 SHOWN_DIGITS = 12
 ALIAS_PREFIX = "greenroom_plugin_"
+ESSENTIAL_PARTS = ("store", "models")  # of a plugin: without them the bot forgets, or cannot write
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def read_plugin_source(path: Path, name: str) -> PluginSource:
 
 
 def import_source(source: PluginSource) -> ModuleType:
-    """Import a plugin from its source. Raises PluginError if its code fails."""
+    """Import a plugin from its source. Raises PluginCodeError if its code fails."""
     path_digest = sha256(str(source.file).encode("utf-8", "surrogatepass")).hexdigest()[:SHOWN_DIGITS]
     alias = f"{ALIAS_PREFIX}{re.sub(r'[^a-z0-9]+', '_', source.location.stem.lower())}_{path_digest}"
     if alias in sys.modules:
@@ -127,9 +128,26 @@ def import_source(source: PluginSource) -> ModuleType:
         del sys.modules[alias]
         if isinstance(error, KeyboardInterrupt | SettingError):
             raise
-        cause = f"{type(error).__name__}: {error}{_describe_place(error, source)}"
-        raise PluginError(f"plugin {source.name!r} cannot be loaded: {cause}") from error
+        raise code_error(source.name, error, source) from error
     return module
+
+
+def code_error(name: str, error: BaseException, source: PluginSource | None) -> PluginCodeError:
+    """Return the error of a plugin whose import raised another one; without a source any plugin may be behind it."""
+    place = _describe_place(error, source) if source is not None else ""
+    cause = f"{type(error).__name__}: {error}{place}"
+    message = f"plugin {name!r} cannot be loaded: {cause}"
+    return PluginCodeError(message, f"it cannot be loaded: {cause}", find_essential_parts(source))
+
+
+def find_essential_parts(source: PluginSource | None) -> frozenset[str]:
+    """Return which of `store` and `models` a plugin may bring, by its text: its code cannot be run."""
+    if source is None:
+        return frozenset(ESSENTIAL_PARTS)
+    texts = source.modules.values()
+    return frozenset(
+        part for part in ESSENTIAL_PARTS if any(re.search(rf"\b{part}\s*=".encode(), text) for text in texts)
+    )
 
 
 def _describe_place(error: BaseException, source: PluginSource) -> str:

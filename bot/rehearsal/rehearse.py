@@ -3,12 +3,15 @@
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bot.concurrency.clock import system_clock
+from bot.costs.budget import LIMIT_SCOPES, Budget, build_cost_entry
 from bot.domain.content import Attachment
+from bot.domain.events import ModelUsed
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import Outcome, Receipt, Rule
+from bot.domain.ledger import CostEntry, CostKey, Outcome, Receipt, Rule
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.plugin_system.components import Model
 from bot.plugin_system.loading import PluginPurpose, bundled_names
@@ -23,6 +26,7 @@ from bot.turn import Agent, Turn
 
 # What would wait, be paid for beside the answer, reach people, or count by the wall clock.
 SETTINGS = {
+    **dict.fromkeys(LIMIT_SCOPES, "0"),  # `DaySpending` has those of today
     "AI_NOTICE": "off",
     "APPROVAL": "off",
     "LATEST_RESPONSE": "queue",
@@ -53,12 +57,39 @@ def without_model() -> Plugin:
     return Plugin("no_model", "Stands in for a model.", models=models)
 
 
+@dataclass(slots=True)
+class DaySpending:
+    """What a rehearsal spends of the limits of today, whatever the day of its messages.
+
+    `budget` has the limits of the agent and what was used of them before; `entries` are those of the rehearsal.
+    """
+
+    budget: Budget
+    entries: dict[CostKey, CostEntry] = field(default_factory=dict)
+
+    def add(self, event: ModelUsed) -> None:
+        """Count a call of the rehearsed agent."""
+        entry = replace(build_cost_entry(event.call, system_clock().date()), purpose=Purpose.REHEARSAL.value)
+        self.budget.record(entry)
+        total = self.entries.get(entry.key)
+        self.entries[entry.key] = entry if total is None else total.plus(entry)
+
+    def find_end(self, limit: float) -> str:
+        """Return why no further message is rehearsed: it has cost `limit` dollars, or a limit of today is reached."""
+        spent = sum(entry.cost for entry in self.entries.values())
+        if spent and spent >= limit:
+            return f"the budget of ${limit:g} was used up"
+        reached = self.budget.find_reached_limit(None, None)
+        return "" if reached is None else f"the limit of today, {reached.setting}, is reached"
+
+
 async def rehearse(
     config: AgentConfig,
     recording: Recording,
     *,
     has_model: bool,
     budget: float,
+    spending: DaySpending,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_finished: Callable[[Store], Awaitable[object]] | None = None,
 ) -> RehearsalReport:
@@ -66,11 +97,11 @@ async def rehearse(
 
     `config` is used in memory only: nothing is read from or written to its database, and nothing is sent. Plugins
     other than the bundled base plugin bring their models; of the others only actions are offered, which do not run.
-    Once the calls have cost `budget` dollars, the rest is left out. `on_progress` gets the number of messages done,
-    `on_finished` the store in memory with what was rehearsed.
+    Once the calls have cost `budget` dollars, or a limit of `spending` is reached, the rest is left out. `on_progress`
+    gets the number of messages done, `on_finished` the store in memory with what was rehearsed.
     """
     rehearsed: list[RehearsedMessage] = []
-    spent, stopped = 0.0, ""
+    stopped = ""
     first = recording.messages[0].inbound
     base = bundled_names(PluginPurpose.BASE)
     plugins = [_restrict(item, is_base=item.name in base) for item in config.plugins if item.store is None]
@@ -82,16 +113,17 @@ async def rehearse(
         clock=ManualClock(first.message.created_at),
     )
     async with simulating as simulation:
+        if has_model:
+            simulation.agent.events.subscribe(ModelUsed, spending.add, name="what is spent", at_once=True)
         worlds = simulation.agent.store.worlds
         await worlds.save_world(first.world, [recording.room])
         await worlds.set_participant_state(recording.room.id, recording.participant_state)
         for number, message in enumerate(recording.messages):
-            if spent and spent >= budget:
-                stopped = f"the budget of ${budget:g} was used up after {number} of {len(recording.messages)} messages"
+            if has_model and (end := spending.find_end(budget)):
+                stopped = f"{end} after {number} of {len(recording.messages)} messages"
                 break
             result = await _rehearse_message(simulation, message, has_model=has_model)
             rehearsed.append(result)
-            spent += result.cost or 0.0
             if [item.after for item in rehearsed[-MAX_FAILURES:]] == [Decision.FAILED] * MAX_FAILURES:
                 stopped = f"{MAX_FAILURES} messages in a row failed: {result.reason}"
                 break

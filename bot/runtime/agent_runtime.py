@@ -46,7 +46,7 @@ from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, EventOrigin, Receipt, State
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, CostEntry, EventOrigin, Receipt, State
 from bot.errors import ConfigError, InboxClosed, PluginError, SettingError, Undeliverable
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
@@ -562,6 +562,7 @@ def build_handle(
             edits.ignore_person,
             edits.take_over,
             Proposals(agent.id, store, agent.outbox, lambda: agent.settings.load(ApprovalSettings), clock),
+            partial(_add_costs, meter),
             agent.say,
         ),
         activity=AgentActivity(
@@ -651,12 +652,17 @@ async def run_agent(
     returns the connection of every account of the process; `memory` is what its agents share, by default as
     MEMORY_LIMIT says. Raises ConfigError where settings or plugins do not fit together. A plugin whose
     `init` fails is off, with all that require it; with `is_strict`, or where it brings the store or the only
-    large text model, its error is raised. A service that does not start is logged and tried again.
+    large text model, its error is raised. So it is with those that
+    are off in `config`. A service that does not start is logged and tried again.
     """
     shutdown_deadline = shutdown_deadline or ShutdownDeadline()
     schemas = schemas or collect_schemas(config.plugins)
     memory = memory or open_memory(config.settings)
-    inactive: dict[str, str] = {}
+    inactive = dict(config.inactive)
+    for name, cause in inactive.items():
+        if is_strict:
+            raise PluginError(f"plugin {name!r} is off: {cause}")
+        logger.error("plugin %r is off: %s", name, cause)
     async with AsyncExitStack() as stack:
         while True:
             active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive), memory=memory)
@@ -748,6 +754,11 @@ async def _running_agent(
         if not config.is_idle:
             await enter(handle.activity)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline)
+
+
+async def _add_costs(meter: CostMeter, entries: Sequence[CostEntry]) -> None:
+    meter.add(entries)
+    await meter.flush()
 
 
 def _set_role(config: AgentConfig, store: Store) -> None:

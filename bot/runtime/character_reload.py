@@ -123,7 +123,8 @@ class AgentConfig:
     task: it was started for one operation, such as publishing a post. `role` is what this process does for it,
     where several share its store. `reload` reads the character's `file` again, with the same plugins, in another
     thread; it raises ConfigError. `file_version` is a hash of its text. `code` has a hash of the code of each
-    plugin and adapter that is named by its path. `build_tools` builds what the program offers the agent's operator;
+    plugin and adapter that is named by its path. `inactive` says why plugins are off that could not even be loaded.
+    `build_tools` builds what the program offers the agent's operator;
     it gets the running agent, and by name why plugins of it are off. `memory` is that of the process:
     `run_agent` sets it.
     """
@@ -140,6 +141,7 @@ class AgentConfig:
     reload: Callable[[], "AgentConfig"] | None = None
     code: Mapping[str, str] = field(default_factory=dict)
     file_version: str = ""
+    inactive: Mapping[str, str] = field(default_factory=dict)
     build_tools: BuildTools | None = None
     memory: MemorySemaphore = field(default_factory=MemorySemaphore)
 

@@ -8,7 +8,7 @@ A value is looked for in the character's `settings` and `secrets`, then in the e
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -545,6 +545,16 @@ class Settings:
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)
             raise SettingError("\n".join(self._format_problem(problem) for problem in problems)) from None
+
+    def find_problems(self, models: Iterable[type[SettingsModel]]) -> list[str]:
+        """Return what is wrong with the variables of some models, a line each, as the errors of `load` say it."""
+        problems: dict[str, None] = {}
+        for model in models:
+            try:
+                self.load(model)
+            except SettingError as error:
+                problems |= dict.fromkeys(str(error).splitlines())
+        return list(problems)
 
     def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
         """Return the values that must never be sent, from every layer, whether they are in effect or not.

@@ -23,7 +23,7 @@ from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
-from bot.user_texts import current_language, format_dollars, format_seconds, load_catalogue, user_text
+from bot.user_texts import count_text, current_language, format_dollars, format_seconds, load_catalogue, user_text
 
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
@@ -344,7 +344,7 @@ def _describe_backlog(kind: ConditionKind, backlog: Backlog, subject: str = "", 
     """Yield what needs attention where something waits; `name` is that of its texts, if it is not the kind's."""
     if count := backlog.count:
         key = f"watchdog.{name or kind}"
-        text = user_text(f"{key}.one") if count == 1 else user_text(f"{key}.many", count=count)
+        text = count_text(key, count)
         yield Condition(kind, ConditionLevel.WARN, text, user_text(f"{key}.why"), subject, backlog.oldest_at, count)
 
 

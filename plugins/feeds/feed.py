@@ -38,7 +38,7 @@ from bot import (
 from bot.models import ModelError, ModelType, Purpose, TextRequest
 from bot.platform import DocumentFormat, FetchedBody
 from bot.prompts import ANYBODY, Authority
-from bot.text import english_text, escape_line, shorten, translate_message, user_text
+from bot.text import count_text, english_text, escape_line, shorten, translate_message, user_text
 
 logger = logging.getLogger(__name__)
 READ_FEED = "READ_FEED"
@@ -244,7 +244,7 @@ async def feed(
         )
     except BotError as error:
         return user_text("commands.feed.refused", reason=translate_message(str(error)))
-    return user_text("commands.feed.added", title=reading.title or url, count=len(reading.entries))
+    return count_text("commands.feed.added", len(reading.entries), title=reading.title or url)
 
 
 @action(

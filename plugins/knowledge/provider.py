@@ -34,7 +34,7 @@ from bot.models import ModelError
 from bot.platform import MemoryLimitReached
 from bot.prompts import ANYBODY, Authority
 from bot.store import LogKind
-from bot.text import english_text, escape_line, sanitize_name, shorten, user_text
+from bot.text import count_text, english_text, escape_line, sanitize_name, shorten, user_text
 from plugins.knowledge.documents import NewDocument, UnreadableDocument
 from plugins.knowledge.index import KnowledgeIndex, Passage
 
@@ -49,7 +49,7 @@ async def show_documents(context: CommandContext) -> str:
     if not names:
         return user_text("commands.documents.nothing")
     omitted = len(names) - MAX_LISTED
-    more = [user_text("commands.documents.more", count=omitted)] if omitted > 0 else []
+    more = [count_text("commands.documents.more", omitted)] if omitted > 0 else []
     lines = [user_text("commands.documents.heading"), *more, *(f"- {name}" for name in names[-MAX_LISTED:])]
     return "\n".join([*lines, user_text("commands.documents.how")])
 

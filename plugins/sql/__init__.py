@@ -2,7 +2,7 @@
 
 from bot import Plugin, Settings
 from bot.store import SqlSettings, SqlStorage
-from bot.text import user_text
+from bot.text import count_text, user_text
 
 __all__ = ["plugin"]
 
@@ -15,7 +15,7 @@ def privacy_statement(settings: Settings) -> str:
     )
     notes = []
     if sql_settings.sql_message_days:
-        notes.append(user_text("privacy.message_days", days=sql_settings.sql_message_days))
+        notes.append(count_text("privacy.message_days", sql_settings.sql_message_days))
     if sql_settings.sql_message_days_by_place:
         notes.append(user_text("privacy.message_days_by_place"))
     return " ".join((retention, *notes))

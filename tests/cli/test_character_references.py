@@ -52,7 +52,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), ERRORS.values(), ids=ERRORS.keys())
-def test_a_check_refuses_what_a_start_refuses(workdir: Path, capsys: Out, text: str, expected: str) -> None:
+def test_a_check_refuses_what_a_strict_start_refuses(workdir: Path, capsys: Out, text: str, expected: str) -> None:
     folder = workdir / "characters"
     folder.mkdir()
     write(folder, "from bot import Plugin\nplugin = Plugin('dice')\n", "dice.py")
@@ -65,8 +65,8 @@ def test_a_check_refuses_what_a_start_refuses(workdir: Path, capsys: Out, text: 
     error = capsys.readouterr().err
     assert re.search(expected.replace("'mine': .*template", "'./mine': .*template"), error), error
     with pytest.raises(ConfigError):
-        load_character_config(path)
-    assert entry(["run", "-c", str(path)]) == 78
+        load_character_config(path).require_all_plugins()
+    assert entry(["run", "--strict", "-c", str(path)]) == 78
 
 
 def test_a_broken_template_of_a_loaded_plugin_stops_the_start(workdir: Path) -> None:

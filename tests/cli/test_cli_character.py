@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
+from tests.trust import write_clashing_plugins
 
 Out = pytest.CaptureFixture[str]
 
@@ -239,3 +240,14 @@ def test_trust_is_stored_in_the_operators_data_folder(workdir: Path, monkeypatch
     assert (workdir / "ours" / "trusted-plugins.json").is_file()
     assert not (workdir / "theirs").exists()
     assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+
+
+def test_plugins_that_cannot_be_used_together_are_an_error_once_their_code_is_trusted(
+    workdir: Path, capsys: Out
+) -> None:
+    write_clashing_plugins(workdir)
+    assert entry(["character", "check", "ada.json"]) == 78
+    assert "action ROLL_DICE is brought by plugin 'one' and by plugin 'two'" in capsys.readouterr().err
+    (workdir / "data" / "trusted-plugins.json").unlink()
+    assert entry(["character", "check", "ada.json"]) == 0
+    assert capsys.readouterr().out.count("runs only after") == 2

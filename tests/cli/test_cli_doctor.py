@@ -11,7 +11,7 @@ from bot.cli.characters import print_notes
 from bot.cli.doctor import checks
 from bot.cli.main import entry
 from tests.ports import free_port
-from tests.trust import trust_code
+from tests.trust import write_clashing_plugins
 
 Out = pytest.CaptureFixture[str]
 
@@ -53,6 +53,16 @@ def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys:
     assert all(finding["advice"] for finding in findings if finding["status"] != "ok")
 
 
+def test_a_wrong_port_is_reported_and_the_checks_go_on(
+    workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_PORT", "99999")
+    code, findings = run_doctor(capsys)
+    assert code == 78
+    assert [what.split()[0] for _, what in failed_findings(findings)] == ["SERVER_PORT"]
+    assert "model" in [finding["check"] for finding in findings]
+
+
 @pytest.mark.parametrize(("name", "value"), [("MCP_SERVERS", "none.json"), ("LOG_LEVEL", "LOUD")])
 def test_after_a_wrong_variable_the_others_are_not_called_well_formed(
     capsys: Out, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -76,24 +86,10 @@ def test_the_variables_of_a_plugin_that_is_not_trusted_are_not_called_well_forme
     assert [what for what in about_settings if what.startswith("not all are checked: the character's plugins")]
 
 
-CLASHING = """
-from bot import Plugin, Turn, action
-
-@action("ROLL_DICE", "Roll.")
-async def roll(turn: Turn) -> None:
-    pass
-
-plugin = Plugin("{name}", "Rolls.", actions=[roll])
-"""
-
-
 def test_plugins_that_cannot_be_used_together_are_a_finding_and_the_other_checks_go_on(
     workdir: Path, capsys: Out
 ) -> None:
-    for name in ("one", "two"):
-        (workdir / f"{name}.py").write_text(CLASHING.replace("{name}", name), encoding="utf-8")
-    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./one", "./two"]}', encoding="utf-8")
-    trust_code(workdir)
+    write_clashing_plugins(workdir)
     code, findings = run_doctor(capsys, "-c", "ada.json")
     assert code == 78
     [(check, what)] = failed_findings(findings)

@@ -65,6 +65,8 @@ async def test_the_running_bot_sends_a_draft_and_why_shows_who_decided(
         assert (await give(capsys, "send", "0123456789ab"))[0] == 2
         [sent] = await asyncio.to_thread(list_drafts, capsys, "--state", "sent")
         assert sent["decided_by"] == "an operator"
+        assert await asyncio.to_thread(list_drafts, capsys) == []
+        assert await asyncio.to_thread(list_drafts, capsys, "--state", "all") == [sent]
     assert await asyncio.to_thread(entry, ["why", "-c", FILE]) == 0
     shown = capsys.readouterr().out
     assert f"draft {draft_id}: sent by an operator" in shown
@@ -75,3 +77,10 @@ async def test_the_running_bot_sends_a_draft_and_why_shows_who_decided(
 def test_an_unknown_draft_is_a_mistake_of_the_user(draft_id: str, capsys: Out) -> None:
     assert entry(["drafts", "send", draft_id, "-c", FILE]) == 2
     assert "`bot drafts list` shows those that wait" in capsys.readouterr().err
+
+
+def test_an_unknown_state_of_drafts_is_answered_with_the_states(capsys: Out) -> None:
+    assert entry(["drafts", "list", "--state", "open", "-c", FILE]) == 2
+    assert (
+        "--state 'open': there are waiting, sent, dropped, replaced, withdrawn, expired, all" in capsys.readouterr().err
+    )

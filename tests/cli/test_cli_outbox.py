@@ -18,9 +18,9 @@ def character(workdir: Path) -> None:
     write_character(workdir)
 
 
-def list_parts(capsys: Out) -> list[dict[str, Any]]:
+def list_parts(capsys: Out, *options: str) -> list[dict[str, Any]]:
     capsys.readouterr()
-    assert entry(["outbox", "list", "-c", FILE, "--json"]) == 0
+    assert entry(["outbox", "list", "-c", FILE, "--json", *options]) == 0
     output: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["parts"]
     return output
 
@@ -73,3 +73,17 @@ def test_sent_and_unknown_parts_are_refused(capsys: Out) -> None:
 def test_a_decision_creates_no_database(workdir: Path) -> None:
     assert entry(["outbox", "send", "-c", FILE, "x"]) == 78
     assert not (workdir / "data").exists()
+
+
+def test_parts_are_listed_by_their_states_also_those_that_were_given_up(capsys: Out) -> None:
+    held, failed, dropped = answer_messages("hello", "and now", "once more")
+    parts = [set_delivery_state(receipt, DeliveryState.UNKNOWN) for receipt in (held, failed, dropped)]
+    set_delivery_state(failed, DeliveryState.FAILED)
+    assert entry(["outbox", "drop", "-c", FILE, parts[2].id]) == 0
+    ids = {"held": [parts[0].id], "failed": [parts[1].id], "dropped": [parts[2].id], "waiting": []}
+    assert {state: [part["id"] for part in list_parts(capsys, "--state", state)] for state in ids} == ids
+    both = list_parts(capsys, "--state", "held", "--state", "dropped")
+    assert [part["id"] for part in both] == [parts[0].id, parts[2].id]
+    assert [part["id"] for part in list_parts(capsys, "--state", "held", "--state", "dropped", "--limit", "1")] == [
+        parts[2].id
+    ]

@@ -1,14 +1,18 @@
 """`bot plugin`: list, check and new."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from bot.cli.characters import load_character_config
 from bot.cli.main import entry
+from bot.cli.operator.program import with_operator_tools
 from bot.plugin_system.loading import bundled_plugins, find_plugin
 from bot.plugin_system.registry import Registry
-from tests.trust import trust_code
+from bot.runtime.agent_runtime import run_agent
+from tests.trust import trust_code, write_clashing_plugins
 
 Out = pytest.CaptureFixture[str]
 
@@ -253,3 +257,55 @@ def test_an_unknown_plugin_gets_a_suggestion(workdir: Path, capsys: Out, name: s
     write(workdir, "mine", "plugin = Plugin('mine')")
     assert entry(["plugin", "check", name]) == 78
     assert expected in capsys.readouterr().err
+
+
+@pytest.fixture
+def broken_plugin(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a character whose plugin raises when it is imported; return why the plugin is off."""
+    monkeypatch.setenv("SERVER_PORT", "0")
+    (workdir / "mine.py").write_text("import bot\n\n1 / 0\n", encoding="utf-8")
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
+    trust_code(workdir)
+    return "it cannot be loaded: ZeroDivisionError: division by zero (mine.py, line 3)"
+
+
+def test_a_plugin_with_broken_code_is_listed_as_off_with_its_file_and_line(broken_plugin: str, capsys: Out) -> None:
+    assert entry(["plugin", "list", "-c", "ada.json", "--json"]) == 0
+    cards = {card["name"]: card for card in json.loads(capsys.readouterr().out)["plugins"]}
+    assert (cards["./mine"]["on"], cards["./mine"]["reason"]) == (False, broken_plugin)
+    assert cards["bootstrap"]["on"]
+
+
+def test_a_plugin_with_broken_code_is_a_finding_of_the_doctor(broken_plugin: str, capsys: Out) -> None:
+    assert entry(["doctor", "-c", "ada.json", "--json"]) == 78
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [item["what"] for item in findings if item["status"] == "fail"] == [f"./mine is off: {broken_plugin}"]
+
+
+@pytest.mark.parametrize("arguments", [["run", "--strict"], ["dev"]], ids=["run --strict", "dev"])
+def test_a_strict_start_ends_at_a_plugin_with_broken_code(
+    broken_plugin: str, arguments: list[str], capsys: Out
+) -> None:
+    assert entry([*arguments, "-c", "ada.json"]) == 78
+    assert capsys.readouterr().err.splitlines()[-1] == f"bot: plugin './mine' is off: {broken_plugin}"
+
+
+async def test_a_running_bot_shows_a_plugin_with_broken_code_as_failed(broken_plugin: str, workdir: Path) -> None:
+    config = load_character_config(workdir / "ada.json")
+    async with run_agent(with_operator_tools(config)) as agent_runtime:
+        tools = agent_runtime.handle.operator_tools
+        assert tools is not None
+        [state] = [state for state in await tools.program.plugins() if state.name == "./mine"]
+        assert (state.state, state.why) == ("failed", broken_plugin)
+        assert tools.program.inactive_plugins() == {"./mine": broken_plugin}
+
+
+def test_plugins_that_cannot_be_used_together_are_named_below_the_list(workdir: Path, capsys: Out) -> None:
+    write_clashing_plugins(workdir)
+    problem = "action ROLL_DICE is brought by plugin 'one' and by plugin 'two'"
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+    assert problem in capsys.readouterr().err
+    assert entry(["plugin", "list", "-c", "ada.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problem"].startswith(problem)
+    assert entry(["plugin", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problem"] == ""

@@ -1,9 +1,10 @@
 """`bot rehearse` and `bot voice`: over exports and stored rooms, with a model on this machine and without."""
 
-import hashlib
 import json
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,21 +114,47 @@ def test_the_clock_of_a_rehearsal_is_that_of_the_messages(workdir: Path, model: 
     assert "[09:07] Ben" in model.prompts[-1]
 
 
-def test_a_stored_room_is_compared_with_its_receipts_and_its_database_is_not_changed(
+def list_tables(database: Path) -> dict[str, list[Any]]:
+    """Return the rows of each table but those of costs."""
+    with closing(sqlite3.connect(database)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names if "cost" not in name}
+
+
+def test_a_stored_room_is_compared_with_its_receipts_and_only_costs_are_stored(
     workdir: Path, model: LoopbackModel, monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:
     with monkeypatch.context() as offline:
         offline.delenv("OPENAI_BASE_URL")
         [receipt] = answer_messages("hello")
     database = next((workdir / "data").glob("*.db"))
-    before = hashlib.sha256(database.read_bytes()).hexdigest()
+    before = list_tables(database)
     capsys.readouterr()
     report = rehearse(capsys, "-c", FILE, "--room", "lobby", "--since", "1d")
     [message] = report["messages"]
     assert (message["before"], message["before_rule"]) == ("answered", receipt.rule)
     assert message["before_replies"][0].startswith("Hello, I'm Ada.")
     assert message["replies"] == ["New answer 1 🎉"]
-    assert hashlib.sha256(database.read_bytes()).hexdigest() == before
+    assert list_tables(database) == before
+    assert entry(["why", "--costs", "--by", "purpose", "-c", FILE, "--json"]) == Exit.OK
+    sums = {item["name"]: item["usd"] for item in json.loads(capsys.readouterr().out)["sums"]}
+    assert sums["rehearsal"] == report["cost"] == pytest.approx(0.0011)
+
+
+def test_a_rehearsal_ends_at_the_limit_of_the_day_to_which_earlier_ones_count(
+    workdir: Path, model: LoopbackModel, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    with monkeypatch.context() as offline:
+        offline.delenv("OPENAI_BASE_URL")
+        answer_messages("hello", "and now", "once more")
+    monkeypatch.setenv("BUDGET_USD", "0.0025")
+    capsys.readouterr()
+    for budget, count, stopped in (
+        ("0.001", 1, "the budget of $0.001 was used up after 1 of 3 messages"),
+        ("1", 2, "the limit of today, BUDGET_USD, is reached after 2 of 3 messages"),
+    ):
+        report = rehearse(capsys, "-c", FILE, "--room", "lobby", "--since", "1d", "--budget", budget)
+        assert (len(report["messages"]), report["stopped"]) == (count, stopped)
 
 
 def test_a_page_of_the_report_escapes_what_people_wrote_and_loads_nothing(

@@ -47,6 +47,24 @@ def test_a_placeholder_for_a_secret_is_refused_before_anything_starts(
     assert f"{name} (in the environment): it is a placeholder" in run_refused(["run"], capsys)
 
 
+WRONG = {
+    "CONVERSATION_LENGTH": "many",  # without it no plugin is loaded
+    "OPENAI_BASE_URL": "ftp://x",  # of a plugin
+    "APPROVAL": "perhaps",
+    "MODEL_RETRIES": "-1",
+    "SERVER_PORT": "99999",  # of an adapter
+}
+
+
+@pytest.mark.parametrize("first", range(3), ids=list(WRONG)[:3])
+def test_all_wrong_variables_are_named_at_once(first: int, workdir: Path, capsys: Err) -> None:
+    values = dict(list(WRONG.items())[first:])
+    (workdir / ".env").write_text("".join(f"{name}={value}\n" for name, value in values.items()), encoding="utf-8")
+    for command in ("run", "chat"):
+        lines = run_refused([command], capsys).removeprefix("bot: ").splitlines()
+        assert sorted(line.partition(" (in .env): ")[0] for line in lines) == sorted(values)
+
+
 @pytest.mark.failure("K-12")
 def test_a_server_that_cannot_listen_names_the_variable(monkeypatch: pytest.MonkeyPatch, capsys: Err) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -473,6 +473,8 @@ async def test_an_unknown_command_is_answered_with_the_nearest(harness: AgentHar
         ({}, "Alice rolls 6, loud:"),
         ({"arguments": {"sides": 20, "manner": "quiet"}}, "Alice rolls 20, quiet:"),
         ({"text": "20 quiet a lucky one"}, "Alice rolls 20, quiet: a lucky one"),
+        ({"text": "20"}, "Alice rolls 20, loud:"),
+        ({"text": ' 20  quiet  "a  lucky" one '}, 'Alice rolls 20, quiet: "a  lucky" one'),
     ],
 )
 async def test_arguments_come_by_name_or_in_their_order(given: dict[str, object], expected: str) -> None:

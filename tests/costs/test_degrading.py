@@ -310,6 +310,7 @@ async def test_the_next_step_answers_where_the_rest_does_not_pay_for_more() -> N
         .notes[-1]
         .endswith("% of BUDGET_USD used, and the rest did not pay for more: the small model and a shorter history")
     )
+    assert all(len([note for note in receipt.notes if "BUDGET_USD" in note]) <= 1 for receipt in receipts)
     assert spent <= 0.01
 
 

@@ -78,3 +78,25 @@ async def test_an_evaluator_that_hangs_is_stopped(agent_harness: AgentHarness, m
 
     events = await run(make_turn(agent_harness.agent, "hi"), slow)
     assert [event.error for event in events if isinstance(event, EvaluatorCompleted)] == ["no answer within 0.01 s"]
+
+
+class Undecided:
+    """A value that is neither true nor false, as an array of several numbers."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
+async def undecided_later(turn: Turn) -> Any:
+    return Undecided()
+
+
+@pytest.mark.parametrize("when", [lambda turn: Undecided(), undecided_later], ids=["plain", "async"])
+async def test_a_condition_without_a_truth_value_is_logged_with_plugin_and_name_and_the_others_run(
+    agent_harness: AgentHarness, caplog: pytest.LogCaptureFixture, when: Any
+) -> None:
+    looked: list[Turn] = []
+    odd, good = looking("ODD", looked.append, when=when), looking("GOOD", looked.append)
+    events = await run(make_turn(agent_harness.agent, "hi"), odd, good)
+    assert [event.evaluator for event in events if isinstance(event, EvaluatorCompleted)] == ["GOOD"]
+    assert "validating ODD of the plugin some failed: ValueError: neither true nor false" in caplog.text

@@ -375,7 +375,7 @@ def test_the_only_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> 
 def test_a_module_must_contain_exactly_1_plugin(tmp_path: Path, source: str) -> None:
     write(tmp_path, "mine.py", source)
     with pytest.raises(PluginError, match=r"'\./mine': its module must have one Plugin, .*(none is|2 values are)"):
-        load(tmp_path, "./mine")
+        find_plugin("./mine", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -392,8 +392,49 @@ def test_an_import_error_names_the_plugin_and_the_cause(tmp_path: Path, source: 
     write(tmp_path, "mine.py", source)
     for _ in range(2):  # nothing half imported is left
         with pytest.raises(PluginError, match=r"'\./mine' (cannot be loaded|needs)") as caught:
-            load(tmp_path, "./mine")
+            find_plugin("./mine", tmp_path)
         assert cause in str(caught.value)
+
+
+@pytest.mark.failure("H-17")
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("def broken(:", "it cannot be loaded: SyntaxError: invalid syntax (mine.py, line 1)"),
+        ("import sys\nsys.exit(3)", "it cannot be loaded: SystemExit: 3 (mine.py, line 2)"),
+        ("x = 1", "its module must have one Plugin, best named `plugin`: none is a Plugin"),
+    ],
+)
+def test_a_plugin_with_broken_code_is_off_and_the_others_run(tmp_path: Path, source: str, cause: str) -> None:
+    write(tmp_path, "mine.py", source)
+    write(tmp_path, "other.py", "from bot import Plugin\nplugin = Plugin('other')\n")
+    loaded = load(tmp_path, "./mine", "./other")
+    assert names(loaded) == ["bootstrap", "other", "offline"]
+    assert loaded.inactive == {"./mine": cause}
+
+
+@pytest.mark.failure("H-17")
+def test_what_requires_a_plugin_with_broken_code_is_off_too(tmp_path: Path) -> None:
+    write(tmp_path, "mine.py", "1 / 0")
+    for name, required in (("last", "second"), ("second", "mine")):
+        write(tmp_path, f"{name}.py", f"from bot import Plugin\nplugin = Plugin({name!r}, requires=[{required!r}])\n")
+    loaded = load(tmp_path, "./last", "./mine", "./second")
+    assert names(loaded) == ["bootstrap", "offline"]
+    assert loaded.inactive == {
+        "./mine": "it cannot be loaded: ZeroDivisionError: division by zero (mine.py, line 1)",
+        "second": "it requires 'mine', which is not loaded",
+        "last": "it requires 'second', which is off: it requires 'mine', which is not loaded",
+    }
+
+
+@pytest.mark.failure("H-17")
+@pytest.mark.parametrize("part", ["store", "models"])
+def test_broken_code_that_may_bring_the_store_or_the_only_model_ends_the_start(tmp_path: Path, part: str) -> None:
+    write(tmp_path, "mine.py", f"from bot import Plugin\nplugin = Plugin('mine', {part}=undefined)\n")
+    with pytest.raises(PluginError, match=r"'\./mine' cannot be loaded: NameError"):
+        load(tmp_path, "./mine")
+    if part == "models":
+        assert list(load(tmp_path, "./mine", "offline").inactive) == ["./mine"]
 
 
 def test_a_file_that_is_not_python_is_rejected(tmp_path: Path) -> None:
@@ -431,7 +472,9 @@ def test_an_installed_plugin_is_found_by_its_entry_point(
 def test_the_error_of_a_broken_installed_plugin_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "weather_pkg:plugin", "raise RuntimeError('no radar')\n")
     with pytest.raises(PluginError, match="'weather-report' cannot be loaded: RuntimeError: no radar"):
-        load(tmp_path, "weather-report")
+        find_plugin("weather-report")
+    cause = "it cannot be loaded: RuntimeError: no radar (weather_pkg.py, line 1)"
+    assert load(tmp_path, "weather-report").inactive == {"weather-report": cause}
 
 
 @pytest.mark.failure("K-04")

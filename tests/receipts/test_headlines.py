@@ -22,6 +22,8 @@ def receipt(outcome: Outcome, rule: str, reason: str = "") -> Receipt:
 
 SENTENCES = [
     (Outcome.ANSWERED, "room type DM", "", "Answered: it was a direct message"),
+    (Outcome.ANSWERED, "room type API", "", "Answered: it came by the HTTP API, where every message is answered"),
+    (Outcome.ANSWERED, "room type SELF", "", "Answered: it was written in a room of Marlo alone"),
     (Outcome.ANSWERED, Rule.MENTION, "", "Answered: Marlo was mentioned"),
     (Outcome.ANSWERED, Rule.REPLY, "", "Answered: it was a reply to Marlo"),
     (Outcome.ANSWERED, Rule.NAME_CALLED, "", "Answered: Marlo was called by name"),
@@ -89,6 +91,7 @@ def test_the_checks_of_a_failed_turn_are_those_that_its_turn_recorded() -> None:
     failed = receipt(Outcome.FAILED, "ModelUnavailable")
     assert list_checks(failed, "Marlo") == []
     assert list_checks(failed, "Marlo", "room type DM")[-1].result == "direct message"
+    assert list_checks(failed, "Marlo", "room type API")[-1].result == "room of the HTTP API"
 
 
 def test_a_rule_of_a_platform_decides_under_its_own_name() -> None:

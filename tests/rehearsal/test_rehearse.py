@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 
 from bot import ActionResult, Character, Effect, Plugin, Turn, action, evaluator
+from bot.costs.budget import Budget
 from bot.domain.environment import ParticipantState
 from bot.domain.ledger import Rule
 from bot.plugin_system.loading import find_plugin
 from bot.rehearsal.exports import Recording, read_export
-from bot.rehearsal.rehearse import NOT_RUN, rehearse
+from bot.rehearsal.rehearse import NOT_RUN, DaySpending, rehearse
 from bot.rehearsal.report import Decision, RehearsalReport
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer, Settings
@@ -29,7 +30,7 @@ async def run(recording: Recording, model: ScriptedModel, *plugins: Plugin) -> R
     bootstrap = find_plugin("bootstrap")
     assert bootstrap is not None
     config = AgentConfig(Character(name="Ada"), (bootstrap, *plugins, model.plugin), Settings([Layer("the test", {})]))
-    return await rehearse(config, recording, has_model=True, budget=1.0)
+    return await rehearse(config, recording, has_model=True, budget=1.0, spending=DaySpending(Budget()))
 
 
 async def test_the_actions_of_plugins_are_offered_and_do_not_run_and_nothing_is_evaluated(recording: Recording) -> None:

@@ -26,6 +26,7 @@ Grouping = Literal["day", "room", "person", "model", "purpose"]
 MAX_DAYS = 400
 MAX_NAMED = 1000
 MAX_DEGRADED = 100
+MAX_COUNTED, MAX_ADDED_USD = 10**12, 10**6  # far beyond what a rehearsal can use
 FORECAST_DAYS, MIN_FORECAST_DAYS = 14, 3
 DEVIATIONS = 1.28  # of a normal distribution: four in five results lie within
 FIGURES = (
@@ -165,6 +166,30 @@ class LimitsRequest(RequestModel):
     limits: Annotated[dict[str, float | None], Field(min_length=1, max_length=20)]
 
 
+Count = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
+
+
+class AddedCost(RequestModel):
+    """Calls of one model that were made for the agent by another process, such as a rehearsal."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    purpose: Literal["rehearsal"]
+    usd: Annotated[float, Field(ge=0, le=MAX_ADDED_USD)]
+    calls: Count
+    failed_calls: Count = 0
+    unpriced_calls: Count = 0
+    estimated_calls: Count = 0
+    tokens_in: Count
+    tokens_cached: Count = 0
+    tokens_out: Count
+
+
+class AddCostsRequest(RequestModel):
+    """Costs to count today, a model each."""
+
+    costs: Annotated[list[AddedCost], Field(min_length=1, max_length=100)]
+
+
 @dataclass(frozen=True, slots=True)
 class CostsApi:
     """Handlers for the costs of models and their limits."""
@@ -196,6 +221,21 @@ class CostsApi:
             expected=await _forecast(handles) if query.expected else None,
             degraded=[body for handle in handles for body in await _build_degraded(handle)],
         )
+
+    @operation("POST", "/api/costs", "add-costs", Access.CHANGE, (503,))
+    async def add_costs(
+        self, request: web.Request, query: AgentQuery, read_body: ReadBody[AddCostsRequest]
+    ) -> CostBody:
+        """Count costs of another process, such as a rehearsal, in the sums and against the limits of today."""
+        handles = self._directory.select_agents(query.agent)
+        if len(handles) > 1:
+            raise HttpProblem(422, "invalid_request", "agent: name one, each has costs of its own")
+        today = system_clock().date()
+        entries = [
+            CostEntry(today, cost=item.usd, **item.model_dump(exclude={"usd"})) for item in (await read_body()).costs
+        ]
+        await handles[0].operations.add_costs(entries)
+        return _total(entries, today)
 
     def _respond_csv(self, sums: Sequence[SumBody], by: Sequence[str], first: date, last: date) -> web.Response:
         table = io.StringIO()

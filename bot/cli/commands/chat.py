@@ -12,6 +12,7 @@ import bot.store
 from bot.adapter.adapter import TerminalSession
 from bot.cli.characters import (
     CharacterConfig,
+    check_settings,
     load_character_config,
     log_as_configured,
     print_notes,
@@ -61,6 +62,7 @@ def chat(character: CharacterFile = None) -> int:
     spec = find_adapter(CONSOLE)
     if isinstance(spec, str):
         raise PluginError(spec)
+    check_settings([config], [spec])
     print_notes([config])
     print_plugin_notices([config])
     with log_as_configured([config], default_level="WARNING"), never_wait_for_readers("stderr"):

@@ -14,6 +14,7 @@ import bot.store
 from bot.characters import load_character
 from bot.cli.characters import (
     CharacterConfig,
+    check_settings,
     default_character,
     list_platforms,
     load_character_configs,
@@ -89,11 +90,12 @@ class DevSession:
                 trusted_plugins().trust(own, path)
             sources += own
         with reimporting():
-            configs = load_character_configs(self.files)
+            configs = [config.require_all_plugins() for config in load_character_configs(self.files)]
             platforms = list_platforms(configs, self.only)
         specs = tuple(platform.spec for platform in platforms if platform.is_on and platform.spec)
         if not specs:
             raise PluginError("no platform is on: `bot run` says why")
+        check_settings(configs, specs)
         files = [*(config.path for config in configs), *(source.file for source in sources)]
         files += [Path(module) for source in sources for module in source.modules]
         return Version(tuple(configs), specs, tuple(sources), _read_stamps(files))

@@ -17,6 +17,8 @@ from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 200
 ACTOR = "an operator"
+ALL = "all"
+NO_DRAFTS = {ProposalState.WAITING: "no draft waits", ALL: "there are no drafts"}
 ID_PATTERN = re.compile(r"[0-9a-f]{1,64}")
 
 app = new_group("List replies and posts that wait for a person; send, edit or drop one.")
@@ -27,11 +29,14 @@ Revision = Annotated[
 ]
 
 
-@app.command("list", epilog=examples("bot drafts list", "bot drafts list --state sent --json"))
+@app.command("list", epilog=examples("bot drafts list", "bot drafts list --state all --json"))
 def list_drafts(
     state: Annotated[
-        ProposalState, typer.Option(metavar="STATE", help="Those in this state.", show_default=True)
-    ] = ProposalState.WAITING,
+        str,
+        typer.Option(
+            metavar="STATE", help=f"Those in this state: {', '.join((*ProposalState, ALL))}.", show_default=True
+        ),
+    ] = ProposalState.WAITING.value,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N drafts.", show_default=True)
     ] = DEFAULT_LIMIT,
@@ -39,9 +44,13 @@ def list_drafts(
     as_json: AsJson = False,
 ) -> int:
     """List the drafts that wait, or those in another state."""
+    if state not in (*ProposalState, ALL):
+        raise UsageError(f"--state {state!r}: there are {', '.join((*ProposalState, ALL))}")
+    selected = None if state == ALL else ProposalState(state)
     config = load_character_config(character)
     drafts = read_store(
-        config, lambda store: Operations.on_store(config.agent_config.agent_id, store).drafts(state=state, limit=limit)
+        config,
+        lambda store: Operations.on_store(config.agent_config.agent_id, store).drafts(state=selected, limit=limit),
     )
     lines, rows = [], []
     for draft in drafts:
@@ -53,7 +62,9 @@ def list_drafts(
         lines += [f"  {text!r}"]
     header = ("draft", "revision", "state", "room", "reason", "text", "decided by")
     body = {"drafts": [draft.model_dump(mode="json", exclude={"agent_id"}) for draft in drafts]}
-    return print_result(body, lines or ["no draft waits"], as_json=as_json, header=header, rows=rows)
+    return print_result(
+        body, lines or [NO_DRAFTS.get(state, f"no draft is {state}")], as_json=as_json, header=header, rows=rows
+    )
 
 
 @app.command(ProposalDecision.SEND, epilog=examples("bot drafts send 3fa2b1c4d5e6"))

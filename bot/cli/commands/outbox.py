@@ -1,7 +1,8 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,10 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import read_store, run_connected
-from bot.domain.ledger import DeliveryState
-from bot.operate.operations import Operations, PartDecision
+from bot.domain.ledger import Delivery, DeliveryState
+from bot.operate.operations import DELIVERY_STATES, Operations, PartDecision, PartState
 from bot.outbound.outbox import BEHIND_CAUSE, list_behind
+from bot.store.lists import ListStore, PageKey
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
@@ -23,8 +25,12 @@ app = new_group("List undelivered parts; send a held or failed part again, or gi
 PartIds = Annotated[list[str], typer.Argument(metavar="ID...", help="A part's id, as `bot outbox list` shows it.")]
 
 
-@app.command("list", epilog=examples("bot outbox list", "bot outbox list --limit 10 --json"))
+@app.command("list", epilog=examples("bot outbox list", "bot outbox list --state held --json"))
 def list_parts(
+    state: Annotated[
+        list[PartState] | None,
+        typer.Option(metavar="STATE", help=f"Only parts in this state ({', '.join(PartState)}); may be repeated."),
+    ] = None,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N parts.", show_default=True)
     ] = DEFAULT_LIMIT,
@@ -33,17 +39,16 @@ def list_parts(
 ) -> int:
     """List the parts that wait, are being sent, are held or have failed."""
     config = load_character_config(character)
-    parts = read_store(
-        config, lambda store: _load_parts(Operations.on_store(config.agent_config.agent_id, store), limit)
-    )
+    operations = partial(Operations.on_store, config.agent_config.agent_id)
+    parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
     rows, lines = [], []
     for part in parts:
-        part_id, state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
-        is_held = state == DeliveryState.UNKNOWN
+        part_id, sent_state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
+        is_held = sent_state == DeliveryState.UNKNOWN
         text, cause = shorten(part["text"], MAX_TEXT_LENGTH), shorten(part["cause"], 200)
-        rows.append((part_id, "held" if is_held else state, age, str(attempts), part["room"], text, cause))
-        state = f"{state}, held" if is_held else state
-        lines += [f"{part_id}  {state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
+        rows.append((part_id, "held" if is_held else sent_state, age, str(attempts), part["room"], text, cause))
+        shown_state = f"{sent_state}, held" if is_held else sent_state
+        lines += [f"{part_id}  {shown_state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
         lines += [f"  → {cause}"] if cause else []
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
     lines = lines or ["nothing is undelivered"]
@@ -70,10 +75,10 @@ def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | No
     return print_result({"parts": parts}, lines, as_json=as_json, header=("part", "result"), rows=rows)
 
 
-async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]]:
-    """Return the undelivered parts as JSON, with the names of the HTTP API."""
-    undelivered = await operations.undelivered.parts(limit)
-    parts, behind = await operations.describe_parts(undelivered), list_behind(undelivered)
+async def _load_parts(operations: Operations, limit: int, states: Collection[PartState]) -> list[dict[str, Any]]:
+    """Return the undelivered parts as JSON, with the names of the HTTP API; with `states` only those in one of them."""
+    found = await (_find_parts(operations.lists, limit, states) if states else operations.undelivered.parts(limit))
+    parts, behind = await operations.describe_parts(found), list_behind(found)
     hidden = {"agent_id", "status", "why", "next_attempt_at", "receipt_id"}
     return [
         part.model_dump(exclude=hidden)
@@ -81,6 +86,19 @@ async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]
         | ({"cause": BEHIND_CAUSE} if part.id in behind and not part.cause else {})
         for part in parts
     ]
+
+
+async def _find_parts(lists: ListStore, limit: int, states: Collection[PartState]) -> list[Delivery]:
+    """Return the latest parts in these states, in the order of sending."""
+    found: list[Delivery] = []
+    wanted = frozenset(state for name in states for state in DELIVERY_STATES[name])
+    key: PageKey | None = None
+    while len(found) < limit:
+        page = await lists.deliveries(wanted, before=key)
+        found += [part for _, part in page.items if PartState.of(part) in states]
+        if (key := page.next) is None:
+            break
+    return found[:limit][::-1]
 
 
 def _age(created_at: datetime) -> str:

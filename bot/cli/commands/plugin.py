@@ -49,6 +49,7 @@ from bot.plugin_system.loading import (
     plugin_names,
 )
 from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.registry import check_combination
 from bot.plugin_system.trust import find_plugin_file, read_plugin_source
 from bot.settings import load_settings
 from bot.text import strip_terminal_codes, suggest
@@ -88,11 +89,19 @@ PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin'
 @app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
 def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the installed plugins, their components, and why some are off."""
-    cards = list(list_cards(load_character_config(character)))
-    document = {"plugins": [card.to_json() for card in cards]}
+    config = load_character_config(character)
+    cards, problem = list(list_cards(config)), ""
+    try:
+        check_combination(config.plugins)
+    except PluginError as error:
+        problem = str(error)
+    document = {"plugins": [card.to_json() for card in cards], "problem": problem}
     header = ("plugin", "state", "what it does", "why it is off")
     lines = (line for card in cards for line in card.lines())
-    return print_result(document, lines, as_json=as_json, header=header, rows=map(PluginCard.row, cards))
+    code = print_result(document, lines, as_json=as_json, header=header, rows=map(PluginCard.row, cards))
+    if problem:
+        print_notice(f"{config.path}: {problem}: the character does not start like this")
+    return code
 
 
 @app.command(epilog=examples("bot plugin search", "bot plugin search weather"))

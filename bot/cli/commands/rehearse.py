@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,11 +26,15 @@ from bot.cli.options import (
     progress,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import read_store
-from bot.errors import ConfigError
+from bot.cli.running_bot import RemoteOperations, read_store, run_connected
+from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
+from bot.domain.ledger import CostEntry, CostKey
+from bot.errors import ConfigError, TemporaryError
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
+from bot.operate.operations import Operations
 from bot.plugin_system.loading import PluginPurpose, bundled_names
+from bot.plugin_system.plugin import find_storage
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
 from bot.rehearsal.stored import read_room
@@ -89,9 +95,10 @@ def rehearse(
     character: CharacterFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what a changed character would have answered in a room: it sends nothing, and stores nothing."""
+    """Show what a changed character would have answered in a room: it sends nothing, and stores only its cost."""
     from bot.cli import scene_reports as reporting
-    from bot.rehearsal.rehearse import rehearse as rehearse_recording  # here, because help needs no pipeline
+    from bot.rehearsal.rehearse import DaySpending  # here, because help needs no pipeline
+    from bot.rehearsal.rehearse import rehearse as rehearse_recording
     from bot.scenes.conversion import FoundScene, SceneSource, read_source
 
     if not room and export is None:
@@ -100,28 +107,33 @@ def rehearse(
         raise UsageError("-c names the character whose rooms are stored: an export needs none")
     config = load_character_config(file, _read_values(values or []))
     print_notes([config])
-    agent, recording = _read_recording(config, character, room, since, export)
+    owner = config if export is not None else load_character_config(character)  # whose limits and sums count
+    agent, recording = _read_recording(config, owner, room, since, export)
     has_model = not no_model and any(
         name not in bundled_names(PluginPurpose.FALLBACK_MODEL) for name in config.text_plugins
     )
     if not has_model and not no_model:
         print_notice("no model is set up: the report shows which messages would be answered, without the answers")
     scenes: list[FoundScene] = []
+    spending = DaySpending(_read_day_budget(owner))
 
     async def make_scene(store: Store) -> None:
         source = SceneSource(agent, file, reporting.load_isolated, receipt=scene)
         scenes.append(await read_source(store, source))
 
     with (
+        ExitStack() as at_end,
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
         progress("rehearsing"),
     ):
+        at_end.callback(_store_costs, owner, spending.entries)  # also of what is interrupted
         report = asyncio.run(
             rehearse_recording(
                 agent,
                 recording,
                 has_model=has_model,
                 budget=budget,
+                spending=spending,
                 on_finished=make_scene if scene else None,
                 on_progress=lambda done, total: report_progress("rehearsing", done, total),
             )
@@ -163,8 +175,38 @@ def _read_values(values: list[str]) -> Layer | None:
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
 
+def _read_day_budget(config: CharacterConfig) -> Budget:
+    """Return the limits of a character, with what was used of them today."""
+    settings, today = config.settings.operator_only().load(BudgetSettings), datetime.now(UTC).date()
+
+    async def load(store: Store) -> Budget:
+        budget = Budget()
+        await CostLimits(settings, store, budget).load()
+        budget.reload(await store.costs.costs_between(today, today), await store.costs.erased_usage(today))
+        return budget
+
+    with suppress(ConfigError):  # it is in memory only, or there is no database yet
+        return read_store(config, load)
+    return Budget(build_limits(settings))
+
+
+def _store_costs(config: CharacterConfig, entries: Mapping[CostKey, CostEntry]) -> None:
+    """Add what a rehearsal has cost to the sums of a character that has a database; a running bot counts it itself."""
+    if not entries or find_storage(config.plugins) is None:
+        return
+
+    async def add(operations: Operations | RemoteOperations) -> None:
+        await operations.add_costs(list(entries.values()))
+
+    try:
+        run_connected(config, add)
+    except (ConfigError, TemporaryError) as error:
+        spent = sum(entry.cost for entry in entries.values())
+        print_notice(f"what this rehearsal has cost (${spent:.4f}) is in no sum and no limit: {error}")
+
+
 def _read_recording(
-    config: CharacterConfig, character: Path | None, room: str, since: str, export: Path | None
+    config: CharacterConfig, current: CharacterConfig, room: str, since: str, export: Path | None
 ) -> tuple[AgentConfig, Recording]:
     """Return the agent to rehearse, and the messages of an export or of a room of the character that runs."""
     agent = config.agent_config
@@ -174,7 +216,7 @@ def _read_recording(
             omitted = ", ".join(f"{count} {what}" for what, count in recording.omitted.items())
             raise ConfigError(f"{export} has no message that can be rehearsed: {omitted or 'it is empty'}")
         return agent, recording
-    current, begin = load_character_config(character), parse_since(since)
+    begin = parse_since(since)
     recording = read_store(current, lambda store: _read_room(store, current, room, begin))
     stored_id = current.agent_config.agent_id  # to which the messages refer
     return replace(agent, character=agent.character.model_copy(update={"id": stored_id})), recording

@@ -26,6 +26,7 @@ from bot.cli.characters import (
     WEB,
     CharacterConfig,
     Platform,
+    check_settings,
     default_character,
     list_platforms,
     load_character_configs,
@@ -192,9 +193,7 @@ def _load_configs(
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     if not specs and process_role is not ProcessRole.WORKER:
         raise ConfigError("\n".join(["no platform is on:", *map(_platform_line, platforms)]))
-    for config in configs:
-        for spec in specs:
-            config.settings.load(spec.settings)
+    check_settings(configs, specs)
     return configs, platforms
 
 

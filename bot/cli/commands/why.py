@@ -45,6 +45,7 @@ class GroupBy(StrEnum):
     ROOM = "room"
     PERSON = "person"
     MODEL = "model"
+    PURPOSE = "purpose"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
         people = await store.entities.entities(ids)
         names = {key: f"{author_label(person)} ({person.platform})" for key, person in people.items()}
         return [names.get(entry.person_id, author_label(None)) if entry.person_id else NO_PERSON for entry in sums]
-    return [entry.day.isoformat() if by is GroupBy.DAY else entry.model for entry in sums]
+    return [str(getattr(entry, by.value)) for entry in sums]
 
 
 def format_costs(entry: CostEntry) -> str:

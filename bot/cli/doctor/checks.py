@@ -31,8 +31,8 @@ from bot.operate.tools import Finding, FindingStatus, TaskControl
 from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
-from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services
-from bot.plugin_system.registry import Registry
+from bot.plugin_system.plugin import Plugin, find_storage
+from bot.plugin_system.registry import check_combination
 from bot.settings import (
     OFF,
     CoreSettings,
@@ -51,6 +51,7 @@ NOT_INSTALLED = "which is not installed"
 INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"
 SETTING_ADVICE = "set the variable; a plugin that is not needed can be taken out of the character's file"
 STARTING_ADVICE = "correct it: the character does not start like this"
+INACTIVE_ADVICE = "correct it, or remove the plugin from the character's file"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
@@ -95,9 +96,11 @@ def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, whether they can be used together, and notes about the others."""
     yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
     try:
-        _combine(config.plugins)
+        check_combination(config.plugins)
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), STARTING_ADVICE)
+    for name, cause in config.inactive.items():
+        yield Finding(FindingStatus.FAIL, "plugins", f"{name} is off: {cause}", INACTIVE_ADVICE)
     for note in config.notes:
         advice = INSTALLING_ADVICE if NOT_INSTALLED in note else SETTING_ADVICE
         yield Finding(FindingStatus.WARN, "plugins", note, advice)
@@ -111,17 +114,12 @@ def check_settings(
     `reported` are problems of variables that were reported before; `unchecked` says why there are others, which are
     not among these groups.
     """
-    error_count = len(reported)
-    for group in groups:
-        try:
-            settings.load(group.model)
-        except SettingError as error:
-            for line in str(error).splitlines():
-                error_count += 1
-                if line not in reported:
-                    yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
+    problems = settings.find_problems(group.model for group in groups)
+    for line in problems:
+        if line not in reported:
+            yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
-    if not error_count:
+    if not problems and not reported:
         count = sum(name in settings for name in known_names)
         verdict = "all well-formed" if not unchecked else "well-formed where they could be checked"
         yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, {verdict}")
@@ -235,7 +233,10 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
     """Check that the port of the web page is free, or used by the character's own running bot and that it is well."""
     if platform.spec is None or not platform.is_on:
         return
-    values = config.settings.load(platform.spec.settings).model_dump()
+    try:
+        values = config.settings.load(platform.spec.settings).model_dump()
+    except SettingError:  # which the check of the settings reports
+        return
     host, port = str(values.get("server_host", "")), int(values.get("server_port", 0))
     if not host or not port:
         return
@@ -417,16 +418,9 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
             required_plugin = find_plugin(name)
             if required_plugin is not None and required_plugin.name != plugin.name:
                 required_plugins[required_plugin.name] = required_plugin
-        _combine(sort_plugins([*required_plugins.values(), plugin]))
+        check_combination(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
         yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
-
-
-def _combine(plugins: Sequence[Plugin]) -> None:
-    """Raise PluginError for plugins that cannot be used together, as the start of a character does."""
-    Registry(plugins)
-    check_templates(plugins)
-    sort_services(plugins)
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from bot.cli.characters import CharacterConfig
-from bot.cli.doctor.checks import SETTINGS_ADVICE
+from bot.cli.doctor.checks import INACTIVE_ADVICE, SETTINGS_ADVICE
 from bot.costs.budget import BudgetSettings, build_limits, load_prices
 from bot.domain.character import ProviderKind
 from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
@@ -133,10 +133,11 @@ async def check_model(config: CharacterConfig, *, shows_prompt: bool = True) -> 
 
     findings: list[Finding] = []
     async with run_agent(config.dry_run_config) as agent_runtime:
-        advice = "correct it, or remove the plugin from the character's file"
         for name, cause in agent_runtime.inactive.items():
+            if name in config.inactive:
+                continue  # which the check of the plugins reports
             message = f"{name} cannot be initialized: {cause}"
-            findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
+            findings.append(Finding(FindingStatus.FAIL, "plugins", message, INACTIVE_ADVICE))
         size = await measure_prompt(agent_runtime)
         prompt_findings = [prompt_finding(size.total)]
         for kind, parts in groupby(sorted(size.parts, key=attrgetter("kind")), key=attrgetter("kind")):

@@ -45,7 +45,6 @@ from bot.characters.source import Format, Note, text_version
 from bot.cli.characters import (
     add_reference_notes,
     check_character_templates,
-    check_plugin_paths,
     check_plugin_sources,
     check_room_rules,
     declare_settings,
@@ -69,8 +68,7 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.operate.tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
 from bot.pipeline.respond import REPLY_ACTION, answer_context, build_reply
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
-from bot.plugin_system.plugin import check_templates
-from bot.plugin_system.registry import Registry, fold_name
+from bot.plugin_system.registry import Registry, check_combination, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
 from bot.settings import Settings, load_settings
@@ -301,16 +299,16 @@ class CheckResult:
 
 
 def check_file(path: Path) -> CheckResult:
-    """Check a file as `bot character check` does."""
+    """Check a file as `bot character check` does; code that it brings runs only where all of it is trusted."""
     try:
         loaded = load_character(path)
     except CharacterError as error:
         return CheckResult(path, error=error)
-    return _check_loaded(path, loaded)
+    return _check_loaded(path, loaded, imports_trusted=True)
 
 
 def check_text(path: Path, text: str) -> CheckResult:
-    """Check a text as if it were the file at this path."""
+    """Check a text as if it were the file at this path, without running code that it brings."""
     try:
         loaded = parse_character(text, source=str(path))
     except CharacterError as error:
@@ -318,16 +316,16 @@ def check_text(path: Path, text: str) -> CheckResult:
     return _check_loaded(path, loaded)
 
 
-def _check_loaded(path: Path, loaded: LoadedCharacter) -> CheckResult:
+def _check_loaded(path: Path, loaded: LoadedCharacter, *, imports_trusted: bool = False) -> CheckResult:
     own_settings = load_settings(loaded.character.settings, loaded.secrets, environment={}, env_file=Path(os.devnull))
     try:
         for group in CORE_GROUPS:
             own_settings.load(group.model)
         check_room_rules(loaded)
-        found = _find_plugins(path, loaded)
         code = tuple(read_local_plugins(path, loaded))
         trusted = trusted_plugins()
         trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
+        found = _find_plugins(path, loaded, imports_local=imports_trusted and code == trusted_code)
     except ConfigError as error:
         return CheckResult(path, loaded, error=error)
     sections = measure_sections(loaded.character, found.plugins)
@@ -338,11 +336,13 @@ def _check_loaded(path: Path, loaded: LoadedCharacter) -> CheckResult:
     return CheckResult(path, loaded, settings, found.notes, code, trusted_code, sections)
 
 
-def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
-    """Return the named plugins with notes; those in the file's own folder are checked, but not imported."""
-    check_plugin_paths(path, loaded)
+def _find_plugins(path: Path, loaded: LoadedCharacter, *, imports_local: bool) -> LoadedPlugins:
+    """Return the named plugins with notes; without `imports_local` those that have a path are checked only.
+
+    Raises PluginError for plugins that cannot be used together.
+    """
     check_plugin_sources(path, loaded)
-    local_names = {name for _, name, _ in local_plugins(path, loaded)}
+    local_names = set() if imports_local else {name for _, name, _ in local_plugins(path, loaded)}
     names = tuple(name for name in loaded.character.plugins if name not in local_names)
     character = loaded.character.model_copy(update={"plugins": names})
     try:
@@ -350,13 +350,15 @@ def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
         found = load_plugins(
             character,
             settings,
-            folder=path.parent,
+            folder=path.resolve().parent,
             is_foreign_format=is_elizaos_file(loaded),
             approve=trusted_plugins().approval(path),
         )
     except SettingError:  # wrong settings of this machine are not an error of the file
         return LoadedPlugins(())
-    check_templates(found.plugins)
+    for name, cause in found.inactive.items():
+        raise PluginError(f"plugin {name!r} is off: {cause}")
+    check_combination(found.plugins)
     check_character_templates(loaded, found.plugins)
     return found
 

@@ -42,7 +42,7 @@ from bot import (
 )
 from bot.prompts import ANYBODY, ActionPreview, Authority, contains_words
 from bot.store import LogKind
-from bot.text import name_shape, sanitize_name, user_text
+from bot.text import count_text, name_shape, sanitize_name, user_text
 
 logger = logging.getLogger(__name__)
 
@@ -320,7 +320,7 @@ async def _describe_history(turn: Turn, person: Entity) -> str:
     if activity is None:
         return user_text("choices.new_person", role=role)
     date = f"{activity.first_at:%Y-%m-%d}"
-    return user_text("choices.known_person", role=role, date=date, count=activity.messages)
+    return count_text("choices.known_person", activity.messages, role=role, date=date)
 
 
 async def _find_lookalikes(turn: Turn, person: Entity) -> list[Entity]:

@@ -13,7 +13,7 @@ from bot import Agent, CommandContext, CoreSettings, Memory, Service, Turn, Worl
 from bot.events import MessageReceived
 from bot.models import ModelError, ModelType, Purpose, TextRequest
 from bot.platform import BoundedDict
-from bot.text import english_text, escape_line, is_blank, shorten, user_text
+from bot.text import count_text, english_text, escape_line, is_blank, shorten, user_text
 from plugins.bootstrap.evaluators.facts import is_order
 from plugins.bootstrap.evaluators.progress import ReflectionInput
 
@@ -202,7 +202,7 @@ async def show_summary(
     if not lines:
         return user_text("commands.summary.later")
     first = missed[0].created_at.astimezone(agent.find_time_zone(sent.world))
-    heading = user_text("commands.summary.heading", count=len(missed), since=f"{first:%Y-%m-%d %H:%M}")
+    heading = count_text("commands.summary.heading", len(missed), since=f"{first:%Y-%m-%d %H:%M}")
     return "\n".join([heading, *lines])
 
 

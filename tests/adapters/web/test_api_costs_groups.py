@@ -1,4 +1,4 @@
-"""Costs over HTTP by two groupings, for a period, as a table, and for the month; limits."""
+"""Costs over HTTP by two groupings, for a period, as a table, and for the month; limits; costs of other processes."""
 
 import csv
 import io
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bot import Entity, Room, World, derived_id, system_clock
+from bot.cli.running_bot import RemoteOperations, RunningBot
 from bot.domain.environment import ChannelType
 from bot.store import CostEntry
 
@@ -168,3 +169,24 @@ async def test_impossible_limits_are_refused(open_server: Any) -> None:
         await put(server, {"limits": {"BUDGET_USD": 1}}, path="/api/limits?agent=bob")
         listed = (await server.get("/api/limits"))["limits"]
         assert sorted(item["value"] for item in listed if item["name"] == "BUDGET_USD") == [0, 1]
+
+
+async def test_costs_of_another_process_count_in_the_sums_and_against_the_limits(open_server: Any) -> None:
+    async with open_server(settings={"BUDGET_USD": "1"}) as server:
+        running_bot = RunningBot(
+            "127.0.0.1", server.adapter.port, server.bearer["Authorization"].removeprefix("Bearer ")
+        )
+        operations = RemoteOperations(running_bot, server.runtime.agents[0].agent.id)
+        spent = CostEntry(date.min, "large", None, None, 3, 100, 0, 10, 0.6, failed_calls=1, purpose="rehearsal")
+        await operations.add_costs([spent, replace(spent, model="small")])
+        [total] = (await server.get("/api/costs?by=purpose&days=1"))["sums"]
+        assert (total["key"], total["usd"], total["calls"], total["failed_calls"]) == ("rehearsal", 1.2, 6, 2)
+        answer = await server.send("Hello")
+        assert (answer["outcome"], answer["rule"]) == ("ignored", "BUDGET_USD")
+
+
+@pytest.mark.parametrize("changed", [{"usd": -1}, {"purpose": "reply"}, {"calls": 0.5}, {"day": "2026-01-01"}])
+async def test_impossible_costs_of_another_process_are_refused(web_server: Any, changed: dict[str, Any]) -> None:
+    cost = {"model": "m", "purpose": "rehearsal", "usd": 1, "calls": 1, "tokens_in": 1, "tokens_out": 1}
+    await web_server.post("/api/costs", {"costs": [cost | changed]}, 422)
+    assert (await web_server.get("/api/costs"))["total"]["calls"] == 0

@@ -8,8 +8,8 @@ import pytest
 async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(web_server: Any) -> None:
     outcome = await web_server.send("Hello")
     receipt = await web_server.get(f"/api/receipts/{outcome['message_id']}")
-    assert receipt["headline"] == "Answered: it was a direct message"
-    assert receipt["gate"][-1] == {"check": "Private chat", "result": "direct message", "decided": True}
+    assert receipt["headline"] == "Answered: it came by the HTTP API, where every message is answered"
+    assert receipt["gate"][-1] == {"check": "Private chat", "result": "room of the HTTP API", "decided": True}
     assert [check["decided"] for check in receipt["gate"][:-1]] == [False] * (len(receipt["gate"]) - 1)
     assert receipt["author"] == receipt["message"]["author"]["name"]
 
@@ -45,7 +45,7 @@ async def test_lists_of_receipts_are_filtered_and_read_in_pages(web_server: Any)
     newest = first["receipts"][0]
     assert newest["text"].startswith("Message 4")
     assert len(newest["text"]) <= 160
-    assert newest["headline"] == "Answered: it was a direct message"
+    assert newest["headline"] == "Answered: it came by the HTTP API, where every message is answered"
     ids, cursor = [item["message_id"] for item in first["receipts"]], first["next"]
     while cursor:
         page = await web_server.get(f"/api/receipts?limit=2&before={cursor}")

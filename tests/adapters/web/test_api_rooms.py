@@ -41,7 +41,7 @@ async def test_messages_are_listed_with_their_receipts_sentence_and_page_by_page
     body = await web_server.get(f"{path}?limit=3")
     assert [message["text"] for message in body["messages"]] == ["silence please", "three", "You said: three"]
     silent, asked, reply = body["messages"]
-    assert asked["headline"] == "Answered: it was a direct message"
+    assert asked["headline"] == "Answered: it came by the HTTP API, where every message is answered"
     assert silent["headline"].startswith("Stayed silent")
     assert (asked["took_ms"] >= 0, asked["receipt_id"] is None, reply["receipt_id"]) == (True, False, None)
     older = await web_server.get(f"{path}?limit=3&before={body['next']}")

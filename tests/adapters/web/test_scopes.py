@@ -53,6 +53,7 @@ OPERATIONS = {
     "care": READERS,
     "duties": READERS,
     "costs": READERS,
+    "add-costs": ONLY,
     "limits": READERS,
     "set-limits": ONLY,
     "overview": READERS,

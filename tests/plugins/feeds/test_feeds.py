@@ -93,7 +93,7 @@ async def test_new_entries_are_posted_once_and_those_before_never() -> None:
     feed, clock = Feed(), ManualClock(NOW)
     feed.add("old")
     async with reading(feed, clock) as harness:
-        assert await ask(harness, f"add {URL}") == "I follow News. It has 1 entries now; new ones come here."
+        assert await ask(harness, f"add {URL}") == "I follow News. It has 1 entry now; new ones come here."
         assert await after_an_hour(harness, clock) == []
         feed.add("new")
         assert await after_an_hour(harness, clock) == ["Entry new\nhttps://news.example/new"]

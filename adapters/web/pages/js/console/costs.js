@@ -13,7 +13,8 @@ import { Button, Card, Note, PageBody, Segmented } from "../ui.js";
 const PURPOSES = {
   reply: "Writing replies", should_respond: "Deciding whether to answer", step: "Next steps of a turn", summary: "Summaries",
   repair: "Repairing answers", post: "Posts", reflection: "Learning from messages", description: "Pictures and recordings",
-  image: "Painting pictures", speech: "Speaking", embedding: "Vectors", check: "Checks", other: "Other", "": "Before purposes were counted",
+  image: "Painting pictures", speech: "Speaking", embedding: "Vectors", check: "Checks", inline: "Inline answers",
+  room_summary: "Summaries of rooms", care: "Recognizing distress", moderation: "Moderation", rehearsal: "Rehearsals", other: "Other", "": "Before purposes were counted",
 };
 const FILLS = ["f1", "f2", "f3", "f4"];
 const LIMITS = { BUDGET_USD: "In all", BUDGET_USD_PER_ROOM: "Each room", BUDGET_USD_PER_PERSON: "Each person",
