@@ -326,7 +326,7 @@ class Cleaned:
     """A text without what is not meant for people.
 
     `found` are the names of the dialects. With `is_cut` the text ends in reasoning that is not closed; with
-    `is_unclosed` our own form begins in such reasoning. `rest` is the text
+    `is_unclosed` our own form begins in such reasoning, or only a marker inside it is closed. `rest` is the text
     from the root of the answer's own form on, where `find_root` has found one.
     """
 
@@ -629,6 +629,7 @@ class _Cleaner:
         if last is None:
             self.unclosed_names.add(dialect.name)
             return len(text), None
+        self.result.is_unclosed |= depth > 0 and dialect.kind == "reasoning"
         return (last.end() if match.end() == match.start() else last.start()), last.end()
 
     def _add_calls(self, body: str, opening: str = "") -> None:

@@ -164,8 +164,9 @@ _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
 # The beginning of a text that may turn out to be reasoning or data, and is not shown while it is written.
 _MAY_BE_THOUGHT = re.compile(
-    rf"\s*(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|{_LABEL.pattern})",
-    re.IGNORECASE,
+    rf"\s*(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
+    rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*)?(?:```|~~~)\w*\s*(?:\Z|[{{\[<]))",
+    re.IGNORECASE | re.MULTILINE,
 )
 _BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
 
@@ -1012,8 +1013,10 @@ def partial_reply_text(
         text = _partial_json_text(opened.text, has_functions=has_functions)
     else:
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
-    text = cut_turns(clean(text, with_own=False).text, context.own_name, context.people)
-    if _MAY_BE_THOUGHT.match(text) or (not opened.text.startswith("<") and _MAY_BE_THOUGHT.match(raw)):
+    cleaned = clean(text, with_own=False, find_root=True)
+    text = cut_turns(cleaned.text, context.own_name, context.people)
+    may_be_thought = _MAY_BE_THOUGHT.match(text) or (not opened.text.startswith("<") and _MAY_BE_THOUGHT.match(raw))
+    if cleaned.rest or cleaned.is_unclosed or may_be_thought:
         return ""
     return visible_text(text[: max(0, len(text) - (HOLD_BACK if hold_back is None else hold_back))])
 
