@@ -53,7 +53,7 @@ _TOOL_NAME = re.compile(
     r"<(tool_name|name|function_name|tool)>\s*([\w.:-]{1,128})\s*</(?:\1|parameter)>", re.IGNORECASE
 )
 _TAGGED_ARGUMENTS = re.compile(r"<(parameters|arguments|args|input|params)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
-_GEMMA_CALL = re.compile(r"(?:call|declaration):\s*(?:default_api:)?([\w.-]{1,128})\s*\{(.*)\}", re.DOTALL)
+_GEMMA_CALL = re.compile(r"(?:call|declaration):\s*(?:default_api:)?([\w.-]{1,128})\s*\{")
 _GEMMA_ARGUMENT = re.compile(
     r"([\w-]{1,128}):\s*(?:(?:<\|\"\|>|<escape>|<ctrl46>)(.*?)(?:<\|\"\|>|<escape>|<ctrl46>)|([^,{}]*))\s*(?:,|\Z)",
     re.DOTALL,
@@ -65,7 +65,7 @@ _NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*[:=(]?\s*\Z")
 _NAME_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api|api)[.:]|\Afunctions?\.", re.IGNORECASE)
 _NAME_SUFFIX = re.compile(r":\d+\Z|\.call\Z")
 _RECIPIENT_CALL = re.compile(r"\s*(?:functions|multi_tool_use)\.([\w.-]{1,128}(?::\d+)?)[^\[{]{0,200}(?=[\[{])")
-_ARROW_CALL = re.compile(r"\{\s*tool\s*=>\s*\"([\w.:-]{1,128})\"\s*,\s*args\s*=>\s*\{(.*)\}\s*\}", re.DOTALL)
+_ARROW_CALL = re.compile(r"\s*\{\s*tool\s*=>\s*\"([\w.:-]{1,128})\"\s*,\s*args\s*=>\s*\{(.*)\}\s*\}", re.DOTALL)
 _ARROW_ARGUMENT = re.compile(r"--([\w-]{1,128})[ \t]+(\"(?:[^\"\\\\]|\\\\.)*\"|[^\n]*)")
 _PRINT = re.compile(r"\A\s*print\((.*)\)\s*\Z", re.DOTALL)
 
@@ -197,10 +197,12 @@ def _read_tagged(body: str) -> list[WrittenCall]:
 
 def _read_gemma(body: str) -> list[WrittenCall]:
     """Read `call:NAME{key:<|"|>text<|"|>,number:2}`."""
-    match = _GEMMA_CALL.search(body)
+    end = body.rfind("}")
+    match = _GEMMA_CALL.search(body, 0, max(0, end))
     if match is None:
         return []
-    arguments = {key: text or _read_scalar(other) for key, text, other in _GEMMA_ARGUMENT.findall(match[2])}
+    written = _GEMMA_ARGUMENT.findall(body[match.end() : end])
+    arguments = {key: text or _read_scalar(other) for key, text, other in written}
     return [WrittenCall(clean_name(match[1]), arguments)]
 
 
@@ -208,7 +210,7 @@ def _read_recipient(body: str) -> list[WrittenCall]:
     """Read `functions.NAME:0 {…}`, or the arrows `{tool => "NAME", args => {--key "text"}}`."""
     if (match := _RECIPIENT_CALL.match(body)) and (value := read_mapping(body[match.end() :].strip())[0]) is not None:
         return calls_from_value(value) or [WrittenCall(clean_name(match[1]), value if isinstance(value, dict) else {})]
-    if (match := _ARROW_CALL.search(body)) is None:
+    if (match := _ARROW_CALL.match(body)) is None:
         return []
     arguments = {key: _read_scalar(value) for key, value in _ARROW_ARGUMENT.findall(match[2])}
     return [WrittenCall(clean_name(match[1]), arguments)]

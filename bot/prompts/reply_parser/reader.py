@@ -158,14 +158,13 @@ _LABEL = re.compile(
 _HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
 _TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
-_LAST_TAG = re.compile(r"</([A-Za-z]\w{1,127})>\s*\Z")
-_LAST_WRAPPER_END = re.compile(rf"\s*(?:{WRAPPER_END.pattern})\s*\Z", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"</([A-Za-z]\w{1,127})>")
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
 # The beginning of a text that may turn out to be reasoning or data, and is not shown while it is written.
 _MAY_BE_THOUGHT = re.compile(
-    rf"\s*(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
-    rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*)?(?:```|~~~)\w*\s*(?:\Z|[{{\[<]))",
+    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
+    rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*+)?(?:```|~~~)\w*\s*+(?:\Z|[{{\[<]))",
     re.IGNORECASE | re.MULTILINE,
 )
 _BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
@@ -546,7 +545,8 @@ def _split_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCa
 
 def _split_tagged_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
     """Return a text without the tag of an offered action at its end, with the arguments in it."""
-    closing = _LAST_TAG.search(text)
+    stripped = text.rstrip()
+    closing = _CLOSING_TAG.fullmatch(stripped, max(0, stripped.rfind("<")))
     start = text.rfind(f"<{closing[1]}>") if closing and fold(closing[1]) in context.actions else -1
     tagged = _TAGGED_CALL.fullmatch(text[start:].strip()) if start >= 0 else None
     if tagged is None:
@@ -556,8 +556,10 @@ def _split_tagged_call(text: str, context: AnswerContext) -> tuple[str, tuple[Wr
 
 def _strip_orphan_tags(text: str) -> str:
     """Return a text without closing tags at its end that nothing in it opens."""
-    if not WRAPPER.search(text):
-        text = _LAST_WRAPPER_END.sub("", text)
+    whole = text.rstrip()
+    last = max(0, whole.rfind("<"))
+    if WRAPPER_END.fullmatch(whole, last) and not WRAPPER.search(text):
+        text = whole[:last].rstrip()
     stripped = strip_last_tags(text, _SHAPE)
     names = re.findall(r"</(\w+)", text[len(stripped) :])
     return text if any(f"<{name}" in stripped for name in names) else stripped
@@ -1015,7 +1017,8 @@ def partial_reply_text(
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
     cleaned = clean(text, with_own=False, find_root=True)
     text = cut_turns(cleaned.text, context.own_name, context.people)
-    may_be_thought = _MAY_BE_THOUGHT.match(text) or (not opened.text.startswith("<") and _MAY_BE_THOUGHT.match(raw))
+    starts = [text] if opened.text.startswith("<") else [text, raw]
+    may_be_thought = any(_MAY_BE_THOUGHT.match(start.lstrip()) for start in starts)
     if cleaned.rest or cleaned.is_unclosed or may_be_thought:
         return ""
     return visible_text(text[: max(0, len(text) - (HOLD_BACK if hold_back is None else hold_back))])
