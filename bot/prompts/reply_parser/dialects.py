@@ -27,17 +27,20 @@ ARGUMENT_KEYS = (
     *("arguments", "parameters", "args", "kwargs", "params", "tool_input", "action_input", "tool_parameters", "input"),
     *("tool_args", "function_args", "properties"),
 )
-LIST_KEYS = ("tool_calls", "function_calls", "tools", "calls", "actions")
-_NAMESPACE = r"(?:[\w-]{1,16}[:_]|[|｜]DSML[|｜])?"
+CALL_KEYS = ("tool_calls", "toolCalls", "function_calls", "tool_uses")
+LIST_KEYS = (*CALL_KEYS, "tools", "calls", "actions")
+_TABLE = tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
+_NAMESPACE = _TABLE["parts"]["ns"]
+_CALL_TAGS = rf"invoke|function|tool|court|count|{_TABLE['parts']['call']}"
 _INVOKE = re.compile(
-    rf"<{_NAMESPACE}(?P<tag>invoke|function|tool|call)(?:\s+(?:name|tool)=|=)[\"']?(?P<name>[\w.:-]{{1,128}})[\"']?[^<>]{{0,200}}>"
-    rf"(?P<body>.*?)(?:</{_NAMESPACE}(?P=tag)\s*>|(?=<{_NAMESPACE}(?P=tag)(?:\s+(?:name|tool)=|=))|\Z)",
+    rf"(?:<{_NAMESPACE}|antml:)(?P<tag>{_CALL_TAGS}|call)(?:\s+(?:name|tool)=|=)[\"']?(?P<name>[\w.:-]{{1,128}})[\"']?[^<>]{{0,200}}>"
+    rf"(?P<body>.*?)(?:</{_NAMESPACE}(?:(?P=tag)|invoke)\s*>|(?=<{_NAMESPACE}(?P=tag)(?:\s+(?:name|tool)=|=))|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 _PARAMETER = re.compile(
     rf"<{_NAMESPACE}(?:parameter|param|arg|argument)(?:\s+(?:name|key)=|=)[\"']?(?P<name>[^\"'<>\s]{{1,128}})[\"']?"
     rf"(?P<more>[^<>]{{0,200}})>"
-    rf"(?P<value>.*?)(?:</{_NAMESPACE}(?:parameter|param|arg|argument)\s*>|(?=<{_NAMESPACE}(?:parameter|param)[\s=])|\Z)",
+    rf"(?P<value>.*?)(?:</{_NAMESPACE}(?:parameter|param|arg|argument)\s*>|(?=<{_NAMESPACE}(?:parameter|param)[\s=])|\n?</function>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 _ARG_PAIR = re.compile(
@@ -46,11 +49,14 @@ _ARG_PAIR = re.compile(
     re.DOTALL,
 )
 _ARG_CALL = re.compile(r"([\w.:-]{1,128})\s*(?:<tool_sep>\s*)?(?=<(?:\w{1,16}_)?arg_key>)")
-_TOOL_NAME = re.compile(r"<(tool_name|name|function_name|tool)>\s*([\w.:-]{1,128})\s*</\1>", re.IGNORECASE)
+_TOOL_NAME = re.compile(
+    r"<(tool_name|name|function_name|tool)>\s*([\w.:-]{1,128})\s*</(?:\1|parameter)>", re.IGNORECASE
+)
 _TAGGED_ARGUMENTS = re.compile(r"<(parameters|arguments|args|input|params)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
-_GEMMA_CALL = re.compile(r"call:\s*([\w.-]{1,128})\s*\{(.*)\}", re.DOTALL)
+_GEMMA_CALL = re.compile(r"(?:call|declaration):\s*(?:default_api:)?([\w.-]{1,128})\s*\{")
 _GEMMA_ARGUMENT = re.compile(
-    r"([\w-]{1,128}):\s*(?:(?:<\|\"\|>|<escape>)(.*?)(?:<\|\"\|>|<escape>)|([^,{}]*))\s*(?:,|\Z)", re.DOTALL
+    r"([\w-]{1,128}):\s*(?:(?:<\|\"\|>|<escape>|<ctrl46>)(.*?)(?:<\|\"\|>|<escape>|<ctrl46>)|([^,{}]*))\s*(?:,|\Z)",
+    re.DOTALL,
 )
 _TOKENS = re.compile(
     r"<[|｜]/?[\w▁ ]{1,40}[|｜]>|\[ARGS\]|\[CALL_ID\]\w*|\[/?TOOL_CALLS?\]|```\w*|</?tool_calls?>|✿\w{1,20}✿:?"
@@ -58,6 +64,9 @@ _TOKENS = re.compile(
 _NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*[:=(]?\s*\Z")
 _NAME_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api|api)[.:]|\Afunctions?\.", re.IGNORECASE)
 _NAME_SUFFIX = re.compile(r":\d+\Z|\.call\Z")
+_RECIPIENT_CALL = re.compile(r"\s*(?:functions|multi_tool_use)\.([\w.-]{1,128}(?::\d+)?)[^\[{]{0,200}(?=[\[{])")
+_ARROW_CALL = re.compile(r"\s*\{\s*tool\s*=>\s*\"([\w.:-]{1,128})\"\s*,\s*args\s*=>\s*\{(.*)\}\s*\}", re.DOTALL)
+_ARROW_ARGUMENT = re.compile(r"--([\w-]{1,128})[ \t]+(\"(?:[^\"\\\\]|\\\\.)*\"|[^\n]*)")
 _PRINT = re.compile(r"\A\s*print\((.*)\)\s*\Z", re.DOTALL)
 
 
@@ -70,7 +79,7 @@ class WrittenCall(NamedTuple):
 
 def parse_calls(body: str) -> list[WrittenCall]:
     """Return the calls in the content of a region that is marked as calls; empty if none can be read."""
-    for read in (_read_invokes, _read_tagged, _read_gemma, _read_json, read_python_calls):
+    for read in (_read_invokes, _read_tagged, _read_gemma, _read_recipient, _read_json, read_python_calls):
         if calls := read(body):
             return calls[:MAX_CALLS]
     return []
@@ -86,6 +95,8 @@ def calls_from_value(value: object) -> list[WrittenCall]:
     for key in LIST_KEYS:
         if isinstance(value.get(key), list) and (calls := calls_from_value(value[key])):
             return calls
+    if any(isinstance(value.get(key), list) and value[key] for key in CALL_KEYS):
+        return [WrittenCall("", {})]
     for key in ("function_call", "functionCall", "function", "tool_call"):
         if isinstance(value.get(key), dict):
             return calls_from_value(value[key])
@@ -101,6 +112,7 @@ def calls_from_value(value: object) -> list[WrittenCall]:
 
 def clean_name(name: str) -> str:
     """Return the name of a function without what servers put around it, as in `functions.SEARCH:0`."""
+    name = name.partition("<|")[0]
     return _NAME_SUFFIX.sub("", _NAME_PREFIX.sub("", name.strip())).strip()
 
 
@@ -154,16 +166,16 @@ def _call_from_node(node: ast.expr) -> WrittenCall:
 def _read_invokes(body: str) -> list[WrittenCall]:
     calls = []
     for match in _INVOKE.finditer(body):
-        inner = match["body"]
-        arguments: dict[str, object] = {
-            parameter["name"]: _read_value(parameter["value"], parameter["more"])
-            for parameter in _PARAMETER.finditer(inner)
-        }
-        if not arguments:
-            tree = parse_tags(inner) if "<" in inner else ""
-            arguments = parse_object(inner) or (dict(tree) if isinstance(tree, dict) else {})
-        calls.append(WrittenCall(clean_name(match["name"]), arguments))
+        calls.append(WrittenCall(clean_name(match["name"]), _read_tagged_arguments(match["body"])))
     return calls
+
+
+def _read_tagged_arguments(body: str) -> dict[str, object]:
+    """Return the arguments in tags of parameters, in JSON or in tags of their names."""
+    if parameters := list(_PARAMETER.finditer(body)):
+        return {match["name"]: _read_value(match["value"], match["more"]) for match in parameters}
+    tree = parse_tags(body) if "<" in body else ""
+    return parse_object(body) or (dict(tree) if isinstance(tree, dict) else {})
 
 
 def _read_tagged(body: str) -> list[WrittenCall]:
@@ -180,17 +192,27 @@ def _read_tagged(body: str) -> list[WrittenCall]:
     if not (name_tag := _TOOL_NAME.search(body)):
         return []
     inner = _TAGGED_ARGUMENTS.search(body)
-    tree = parse_tags(inner[2]) if inner else {}
-    arguments = (parse_object(inner[2]) if inner else None) or (dict(tree) if isinstance(tree, dict) else {})
-    return [WrittenCall(clean_name(name_tag[2]), arguments)]
+    return [WrittenCall(clean_name(name_tag[2]), _read_tagged_arguments(inner[2] if inner else body[name_tag.end() :]))]
 
 
 def _read_gemma(body: str) -> list[WrittenCall]:
     """Read `call:NAME{key:<|"|>text<|"|>,number:2}`."""
-    match = _GEMMA_CALL.search(body)
+    end = body.rfind("}")
+    match = _GEMMA_CALL.search(body, 0, max(0, end))
     if match is None:
         return []
-    arguments = {key: text or _read_scalar(other) for key, text, other in _GEMMA_ARGUMENT.findall(match[2])}
+    written = _GEMMA_ARGUMENT.findall(body[match.end() : end])
+    arguments = {key: text or _read_scalar(other) for key, text, other in written}
+    return [WrittenCall(clean_name(match[1]), arguments)]
+
+
+def _read_recipient(body: str) -> list[WrittenCall]:
+    """Read `functions.NAME:0 {…}`, or the arrows `{tool => "NAME", args => {--key "text"}}`."""
+    if (match := _RECIPIENT_CALL.match(body)) and (value := read_mapping(body[match.end() :].strip())[0]) is not None:
+        return calls_from_value(value) or [WrittenCall(clean_name(match[1]), value if isinstance(value, dict) else {})]
+    if (match := _ARROW_CALL.match(body)) is None:
+        return []
+    arguments = {key: _read_scalar(value) for key, value in _ARROW_ARGUMENT.findall(match[2])}
     return [WrittenCall(clean_name(match[1]), arguments)]
 
 
@@ -262,29 +284,24 @@ def _read_value(text: str, attributes: str = "") -> object:
     return stripped
 
 
+# The beginning of a marker that the end of the answer cut off.
+_CUT_MARKER = re.compile(r"(?:<[|｜][a-z][\w▁]{0,40}[|｜]?|</?(?:tool_|function_c|function=|invoke\b)[\w=]{0,40})\Z")
 MAX_MENTION = 24  # characters between two markers that a sentence mentions, such as "<think> and </think>"
 _CODE = r"(?P<code>`+|~{3,})"
 _ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
 _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
-_AT_START = r"\A"
-# Where a marker may begin, by the family that its first characters tell: to try all markers there takes ten times as
-# long. Those in angle brackets end, or have their first "=", before the next bracket.
-_CANDIDATE = re.compile(
-    r"(?P<code>`|~~~)|(?P<token><(?=[|｜][\w▁/][^<>]*+>))|(?P<closing></(?=[\w|｜-][^<>]*+>))"
-    r"|(?P<tag><(?=[\w-][^<>=]*+[=>]))|(?P<bracket>\[(?=[\w/|]))|(?P<other>[◁✿]|\](?=~)|>(?=>>[\w.])|(?<=\n)#(?=##)|functools\[)",
-    re.IGNORECASE,
+# Where a marker may begin that is not at the start of the text. One in angle brackets ends, or has its first "=",
+# before the next bracket.
+_FIRST_CHARACTERS = (
+    r"(?=<(?:[^<>=]*+[=>]|</?SYS>>)|[\[◁`~>#\]✿＜\ue200]|【(?:[\da-f]|assistant|commentary|to=|functions)|functools\["
+    r"|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::|(?:call|declaration):"
+    r"|(?<![^\n])(?:court|count|call|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\])))"
 )
-# What the expression of a marker of each family contains.
-_FAMILIES = {
-    "token": re.compile(r"<(?:\[\|｜\]|\\\|)"),
-    "closing": re.compile(r"</"),
-    "tag": re.compile(r"(?<!\?P)<(?!\[\||\\\||/(?!\?)|[=!])"),
-    "bracket": re.compile(r"\\\["),
-    "other": re.compile(r"◁|✿|###|>>>|\\\]~|functools"),
-}
+_AT_START = r"\A"
 _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*+")
 _FENCE_INDENT = re.compile(r"[ \t>]*+")
+_TAG_NAME = re.compile(r"<(\w{1,32})[\s>]")
 _MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z")
 _GOES_ON = re.compile(r"[ \t]+[a-z(/+&=|—–-]|[ \t]*[.,;:!?)\"'”’/](?!\w)|[ \t]*\Z")
 
@@ -292,12 +309,19 @@ _GOES_ON = re.compile(r"[ \t]+[a-z(/+&=|—–-]|[ \t]*[.,;:!?)\"'”’/](?!\w)
 class Dialect(NamedTuple):
     """A form in which models write reasoning or calls, or end answers."""
 
-    kind: str  # reasoning, call, end, header
+    kind: str  # reasoning, call, end, header, skip
     name: str
     closing: re.Pattern[str] | None
     either: re.Pattern[str] | None  # its opening or closing marker
     is_own: bool
-    unless_after: str
+    is_paired: bool
+    ends_always: bool
+
+
+def _strip_residue(text: str) -> str:
+    """Return a text without lines at its end that have only characters of markers that were broken."""
+    stripped = text.rstrip(" \t\r\n<>/|-")
+    return stripped + text[len(stripped) :].partition("\n")[0] if stripped else ""
 
 
 @dataclass(slots=True)
@@ -305,7 +329,7 @@ class Cleaned:
     """A text without what is not meant for people.
 
     `found` are the names of the dialects. With `is_cut` the text ends in reasoning that is not closed; with
-    `is_unclosed` our own form begins in such reasoning. `rest` is the text
+    `is_unclosed` our own form begins in such reasoning, or only a marker inside it is closed. `rest` is the text
     from the root of the answer's own form on, where `find_root` has found one.
     """
 
@@ -317,70 +341,58 @@ class Cleaned:
     rest: str = ""
 
 
-def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[str, re.Pattern[str]], dict[str, Dialect]]:
-    """Return the pattern of the markers of each family, and the dialect of each group of the patterns."""
+def _fill(expression: str) -> str:
+    """Return an expression of the table with its parts filled in."""
+    for name, part in _TABLE["parts"].items():
+        expression = expression.replace(f"{{{name}}}", part)
+    return expression
+
+
+def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str], dict[str, Dialect]]:
+    """Return the pattern of all markers, and the dialect of each of its groups."""
     dialects: dict[str, Dialect] = {}
     openings: list[str] = []
     closings: list[str] = []
-    for kind in ("call", "reasoning", "header", "end"):
+    for kind in ("call", "reasoning", "header", "skip", "end"):
         for number, entry in enumerate(table[kind]):
-            group, closing = f"{kind}{number}", entry.get("close")
+            group, opening, closing = f"{kind}{number}", _fill(entry["open"]), _fill(entry.get("close", ""))
             dialects[group] = dialects[f"close_{group}"] = Dialect(
                 kind,
                 entry["name"],
                 re.compile(closing, re.IGNORECASE) if closing else None,
-                re.compile(rf"(?P<open>{entry['open']})|(?:{closing})", re.IGNORECASE) if closing else None,
+                re.compile(rf"(?P<open>{opening})|(?:{closing})", re.IGNORECASE) if closing else None,
                 entry.get("is_own", False),
-                entry.get("unless_after", ""),
+                entry.get("is_paired", False),
+                entry.get("ends_always", False),
             )
-            openings.append(f"(?P<{group}>{entry['open']})")
+            openings.append(f"(?P<{group}>{opening})")
             if closing and r"\Z" not in closing and entry.get("closes_alone", True):
                 closings.append(f"(?P<close_{group}>{closing})")
     ends = [opening for opening in openings if opening.startswith("(?P<end")]
     at_start = [opening for opening in openings if f">{_AT_START}" in opening]
     others = [opening for opening in openings if opening not in (*ends, *at_start)]
-    markers = (*others, *closings, *ends)
-    families = {family: [marker for marker in markers if sign.search(marker)] for family, sign in _FAMILIES.items()}
-    families["tag"].insert(0, _ROOT)
-    families |= {"start": at_start, "code": [_CODE]}
-    flags = re.IGNORECASE | re.MULTILINE
-    return {family: re.compile("|".join(markers), flags) for family, markers in families.items()}, dialects
+    alternatives = "|".join((_CODE, _ROOT, *others, *closings, *ends))
+    pattern = rf"{'|'.join(at_start)}|{_FIRST_CHARACTERS}(?:{alternatives})"
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE), dialects
 
 
-_TABLE = tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
-_MARKERS, _DIALECTS = _compile(_TABLE)
+_MARKER, _DIALECTS = _compile(_TABLE)
 _CALL_LANGUAGES = frozenset(language for entry in _TABLE["call_fence"] for language in entry["languages"])
 _REWRITES = [(re.compile(entry["match"], re.IGNORECASE), entry["to"]) for entry in _TABLE["rewrite"]]
 WRAPPER = re.compile("|".join(entry["open"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
 WRAPPER_END = re.compile("|".join(entry["close"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
 _HARMONY = re.compile(
-    r"(?:<\|start\|>(?P<role>[^<|]*))?(?:<\|channel\|>(?P<header>[^<|]*))?(?:<\|constrain\|>[^<|]*)?<\|message\|>"
+    r"(?:<\|start\|>(?P<role>[^<|]*))?(?P<header>(?:<\|(?:channel|constrain)\|>[^<|]*)*)<\|message\|>"
     r"(?P<content>.*?)(?P<end><\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _HARMONY_WITHOUT_TOKENS = re.compile(
-    r"\A\s*(?:assistant)?analysis(?=[\s\W]*[A-Z]).*?assistant\s*final(?=[^a-z])", re.DOTALL
+    r"\A\s*(?:assistant)?analysis(?:(?=[\s\W]*[A-Z]).*?assistant(?P<final>final|\s+final(?=[^a-z]))|(?=[A-Z]))",
+    re.DOTALL,
 )
+_HARMONY_START = re.compile(r"\s*(?:(?P<token><\|)|assistant|analysis|commentary|final|to=)", re.IGNORECASE)
 _HARMONY_OPEN = re.compile(r"<\|(?:start|channel)\|>")
 _RECIPIENT = re.compile(r"to=([\w.:-]+)")
-
-
-def _find_marker(text: str, position: int) -> re.Match[str] | None:
-    """Return the first marker from a position on."""
-    if match := _MARKERS["start"].match(text, position):
-        return match
-    for candidate in _CANDIDATE.finditer(text, position):
-        if match := _MARKERS[candidate.lastgroup or ""].match(text, candidate.start()):
-            return match
-    return None
-
-
-def _match_marker(text: str, position: int) -> re.Match[str] | None:
-    """Return the marker that begins at a position."""
-    if match := _MARKERS["start"].match(text, position):
-        return match
-    candidate = _CANDIDATE.match(text, position)
-    return _MARKERS[candidate.lastgroup or ""].match(text, position) if candidate else None
 
 
 def rewrite(text: str) -> str:
@@ -388,6 +400,20 @@ def rewrite(text: str) -> str:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return text
+
+
+_TRANSLATIONS = {name: own for own, names in _TABLE["translated"].items() for name in (own, *names)}
+_TRANSLATED_TAG = re.compile(rf"<(/?)({'|'.join(_TRANSLATIONS)})>", re.IGNORECASE)
+_TRANSLATED_START = re.compile(
+    rf"<({'|'.join(_TABLE['translated']['response'])})>\s*(?={_TRANSLATED_TAG.pattern})", re.IGNORECASE
+)
+
+
+def translate_tags(text: str) -> str:
+    """Return an answer that begins with our tags in another language with their own names."""
+    if not _TRANSLATED_START.match(text):
+        return text
+    return _TRANSLATED_TAG.sub(lambda tag: f"<{tag[1]}{_TRANSLATIONS[tag[2].lower()]}>", text)
 
 
 def clean(text: str, *, with_own: bool = True, find_root: bool = False) -> Cleaned:
@@ -408,7 +434,7 @@ def peel(text: str) -> Cleaned:
     while True:
         space = _SPACE.match(text, position)
         position = space.end() if space else position
-        match = _match_marker(text, position)
+        match = _MARKER.match(text, position)
         group = (match.lastgroup or "") if match else ""
         if match is None or group in ("code", "root") or _DIALECTS[group].kind == "call":
             break
@@ -445,7 +471,8 @@ class _Cleaner:
         self.find_root = find_root
         self.result = Cleaned()
         self.pieces: list[str] = []
-        self.has_html = False  # whether the text has a tag that one of the end tokens closes
+        self.opened: set[str] = set()  # names of the tags that are opened in the pieces
+        self.searched = 0  # pieces in which they are looked for
         self.unclosed_names: set[str] = set()  # of dialects of which no closing marker follows
         self.paragraph_end = self.line_start = self.line_searched = 0
         self.unclosed_ticks: dict[int, int] = {}  # where no run of that many backticks follows before
@@ -453,7 +480,7 @@ class _Cleaner:
     def run(self) -> Cleaned:
         """Return the cleaned text."""
         text, position = self.text, 0
-        while match := _find_marker(text, position):
+        while match := _MARKER.search(text, position):
             if match.start() > position:
                 self.pieces.append(text[position : match.start()])
             group = match.lastgroup or ""
@@ -465,8 +492,10 @@ class _Cleaner:
                 end += 1
             position = end
         else:
-            self.pieces.append(text[position:])
+            self.pieces.append(_CUT_MARKER.sub("", text[position:]))
         self.result.text = "".join(self.pieces)
+        if self.result.found:
+            self.result.text = _strip_residue(self.result.text)
         return self.result
 
     def _handle(self, group: str, match: re.Match[str]) -> int | None:
@@ -482,7 +511,17 @@ class _Cleaner:
             return self._handle_orphan(dialect, match)
         if dialect.kind in ("end", "header"):
             return self._handle_end(dialect, match)
+        if dialect.kind == "skip":
+            is_kept = match[0].startswith("<") and self._is_mention(match.start(), match.end())
+            return self._keep(match) if is_kept else self._drop(dialect, match.end())
         return self._handle_region(dialect, match)
+
+    def _is_pair(self, match: re.Match[str]) -> bool:
+        """Whether a closing tag has its opening tag in the text."""
+        for piece in self.pieces[self.searched :]:
+            self.opened.update(_TAG_NAME.findall(piece.lower()))
+        self.searched = len(self.pieces)
+        return match[0].strip("</ \n>").lower() in self.opened
 
     def _keep(self, match: re.Match[str], end: int | None = None) -> int:
         end = match.end() if end is None else end
@@ -537,23 +576,24 @@ class _Cleaner:
 
     def _handle_orphan(self, dialect: Dialect, match: re.Match[str]) -> int:
         """Drop a closing marker without an opening one, and the reasoning before it."""
-        if self._is_mention(match.start(), match.end()):
+        if self._is_mention(match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
             return self._keep(match)
         if dialect.kind == "reasoning" and dialect.name != "own lists":
-            self.pieces, self.result.calls = [], []
+            self.pieces, self.result.calls, self.searched = [], [], 0
         return self._drop(dialect, match.end())
 
     def _handle_end(self, dialect: Dialect, match: re.Match[str]) -> int | None:
-        if self._is_mention(match.start(), match.end()):
+        if self._is_mention(match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
             return self._keep(match)
-        if dialect.unless_after and (self.has_html or dialect.unless_after in "".join(self.pieces).lower()):
-            self.has_html = True
-            return self._keep(match)
-        if any(map(str.strip, self.pieces)) or (dialect.kind == "end" and _OTHER_ROLE.match(self.text, match.end())):
+        if (
+            any(map(str.strip, self.pieces))
+            or dialect.ends_always
+            or (dialect.kind == "end" and _OTHER_ROLE.match(self.text, match.end()))
+        ):
             if dialect.kind == "end" or match.end() < len(self.text.rstrip()):
                 self.result.found.append(dialect.name)
             return None
-        self.pieces = []
+        self.pieces, self.searched = [], 0
         return self._drop(dialect, match.end())
 
     def _handle_region(self, dialect: Dialect, match: re.Match[str]) -> int | None:
@@ -566,7 +606,7 @@ class _Cleaner:
         if end is None and is_mention:
             return self._keep(match)
         if dialect.kind == "call":
-            self._add_calls(text[match.end() : body_end])
+            self._add_calls(text[match.end() : body_end], match[0])
         if end is None:
             self.result.is_cut = dialect.kind == "reasoning"
             self.result.found.append(dialect.name)
@@ -592,10 +632,12 @@ class _Cleaner:
         if last is None:
             self.unclosed_names.add(dialect.name)
             return len(text), None
+        self.result.is_unclosed |= depth > 0 and dialect.kind == "reasoning"
         return (last.end() if match.end() == match.start() else last.start()), last.end()
 
-    def _add_calls(self, body: str) -> None:
-        self.result.calls += parse_calls(body) or [WrittenCall("", {})]
+    def _add_calls(self, body: str, opening: str = "") -> None:
+        calls = parse_calls(opening + body) if "name=" in opening else []
+        self.result.calls += calls or parse_calls(body) or [WrittenCall("", {})]
 
     def _is_indented_code(self, start: int) -> bool:
         """Whether a marker is in a line of code as Markdown has it: indented by four spaces, behind an empty line."""
@@ -620,11 +662,11 @@ def read_channels(text: str) -> Cleaned | None:
     The text is that of the final channel, else of commentary that is no call.
     """
     if match := _HARMONY_WITHOUT_TOKENS.match(text):
-        return Cleaned(text[match.end() :], found=["harmony"])
-    start = text.lstrip().lower()
-    if "<|message|>" not in text or not start.startswith(("<|", "assistant", "analysis", "commentary", "final", "to=")):
+        return Cleaned(text[match.end() :] if match["final"] else "", found=["harmony"], is_cut=not match["final"])
+    start = _HARMONY_START.match(text) if "<|message|>" in text else None
+    if start is None:
         return None
-    if not start.startswith("<|"):
+    if not start["token"]:
         text = f"<|start|>{text}"
     result, finals, comments = Cleaned(found=["harmony"]), list[str](), list[str]()
     last_end = 0
@@ -633,11 +675,10 @@ def read_channels(text: str) -> Cleaned | None:
         header = f"{message['role'] or ''} {message['header'] or ''}"
         content = message["content"]
         recipient = _RECIPIENT.search(header)
-        if recipient and recipient[1].lower() == "self":
-            result.is_cut |= not message["end"] and message.end() == len(text)
-        elif recipient and recipient[1].lower() not in ("user", "all"):
-            result.calls += parse_calls(f"{recipient[1]}\n{content}") or [WrittenCall(recipient[1], {})]
-        elif "analysis" in header.lower():
+        name = recipient[1] if recipient else "all"
+        if name.lower() not in ("user", "all", "self"):
+            result.calls += parse_calls(f"{name}\n{content}") or [WrittenCall(name, {})]
+        elif "analysis" in header.lower() or name.lower() == "self":
             result.is_cut |= not message["end"] and message.end() == len(text)
         elif "commentary" in header.lower():
             comments.append(content)
@@ -645,6 +686,11 @@ def read_channels(text: str) -> Cleaned | None:
             finals.append(content)
         else:
             break
-    result.is_cut |= _HARMONY_OPEN.search(text, last_end) is not None
-    result.text = "".join(finals) or "\n".join(comments)
+    tail, *opened = _HARMONY_OPEN.split(text[last_end:])
+    result.is_cut |= bool(opened)
+    comment = "\n".join(comments) or ("" if opened else tail)
+    if not finals and comment.lstrip().startswith("{"):  # arguments without a recipient
+        result.calls += parse_calls(comment) or [WrittenCall("", {})]
+    else:
+        result.text = "".join(finals) or comment
     return result

@@ -27,6 +27,7 @@ from bot.prompts.reply_parser.dialects import (
     read_channels,
     read_python_calls,
     rewrite,
+    translate_tags,
 )
 from bot.prompts.reply_parser.field_scanner import (
     MAX_CHARS,
@@ -118,6 +119,7 @@ _UNSEEN = re.compile(
     r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
 )
 _INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
+_NO_INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u2060"))
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
 _NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
 _XML_PROLOGUE = re.compile(
@@ -127,26 +129,18 @@ _XML_PROLOGUE = re.compile(
 _DRAFTED_ROOT = re.compile(r"</think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<(?:response|output)[\s>])", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<mark>```|~~~)[\w+-]{0,20}[ \t]*(?:\r?\n|\Z)", re.IGNORECASE)
 _MAX_INTRODUCTION = 300
-# The tags of our form escaped, or in other brackets.
-_DISGUISES = (
-    (
-        re.compile(rf"\A\\<(?:response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
-        re.compile(rf"\\?<\\?(/?)\\?(response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
-    ),
-    (re.compile(rf"\A&lt;(?:response|output|think|{_FIELD_NAMES})\b", re.IGNORECASE), None),
-    (
-        re.compile(rf"\A[＜〈](?:response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
-        re.compile(rf"[＜〈]([/／]?)(response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
-    ),
-    (
-        re.compile(rf"\A\[(?:response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
-        re.compile(rf"\[(/?)(response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
-    ),
-    (
-        re.compile(rf"\A\{{(?:response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
-        re.compile(rf"\{{(/?)(response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
-    ),
+# The tags of our form escaped, in other brackets, with spaces, in bold or in backticks.
+_ESCAPED = re.compile(rf"\A&lt;(?:response|output|think|invoke|function|tool_call|{_FIELD_NAMES})", re.IGNORECASE)
+_TAG_NAMES = rf"(?:response|output|{_FIELD_NAMES})"
+_DISGUISED = re.compile(
+    rf"(?:\*\*|`)?\\?[<\[{{＜〈]\s*(?P<end>[/／\\]*)\s*(?P<name>{_TAG_NAMES})\s*\\?[>\]}}＞〉](?:\*\*|`)?",
+    re.IGNORECASE,
 )
+_DISGUISED_START = re.compile(
+    rf"(?:\\<|<\s+|[\[{{＜〈]){_TAG_NAMES}\s*\\?[>\]}}＞〉]|(?P<mark>\*\*|`)<response>(?P=mark)\s*(?P=mark)<",
+    re.IGNORECASE,
+)
+_HIDDEN_IN_TAG = re.compile(r"(?<!`)<[^<>\n\u200b\u2060\ufeff]{0,40}[\u200b\u2060\ufeff][^<>\n]{0,40}>")
 _LABELS: Mapping[str, str] = {
     **dict.fromkeys(("thought", "thoughts", "thinking", "reasoning"), "thought"),
     **dict.fromkeys(("action", "actions"), "actions"),
@@ -164,8 +158,15 @@ _LABEL = re.compile(
 _HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
 _TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
+_CLOSING_TAG = re.compile(r"</([A-Za-z]\w{1,127})>")
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
+# The beginning of a text that may turn out to be reasoning or data, and is not shown while it is written.
+_MAY_BE_THOUGHT = re.compile(
+    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
+    rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*+)?(?:```|~~~)\w*\s*+(?:\Z|[{{\[<]))",
+    re.IGNORECASE | re.MULTILINE,
+)
 _BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
 
 
@@ -235,7 +236,9 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     A fence is removed if it is around an answer in our form, with `any_fence` around anything.
     """
     text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip(_INVISIBLE)
-    text = text if text.startswith("<") else _undisguise(text)
+    if _HIDDEN_IN_TAG.match(text):
+        text = _HIDDEN_IN_TAG.sub(lambda match: match[0].translate(_NO_INVISIBLE), text)
+    text = _undisguise(text)
     opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text
@@ -246,7 +249,7 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
             _take(opened, channels)
         _take(opened, peel(opened.text))
         text = opened.text.strip()
-        opened.text = _open_fence(_unwrap(text if text.startswith("<") else _undisguise(text)), any_fence=any_fence)
+        opened.text = _open_fence(_unwrap(_undisguise(text)), any_fence=any_fence)
         if opened.text == before:
             break
     return opened
@@ -270,14 +273,12 @@ def _unwrap(text: str) -> str:
 
 
 def _undisguise(text: str) -> str:
-    """Return an answer with our tags where it has them escaped or in other brackets."""
-    for start, tag in _DISGUISES:
-        if not start.match(text):
-            continue
-        if tag is None:
-            return unescape_field(text) if "&lt;/" in text else text
-        return tag.sub(lambda match: f"<{match[1].replace('／', '/')}{match[2]}>", text)
-    return text
+    """Return an answer with our tags where it has them escaped, translated or in other brackets."""
+    if _ESCAPED.match(text):
+        return unescape_field(text) if "&lt;/" in text else text
+    if _DISGUISED_START.match(text):
+        return _DISGUISED.sub(lambda match: f"<{'/' if match['end'].strip(chr(92)) else ''}{match['name']}>", text)
+    return translate_tags(text)
 
 
 def _open_fence(text: str, *, any_fence: bool = False) -> str:
@@ -311,10 +312,7 @@ def _begins_data(text: str) -> bool:
 def _is_answer(value: object) -> bool:
     """Whether decoded data is an answer in our form, and not data that a person asked for."""
     if isinstance(value, list):
-        return bool(value) and all(
-            isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
-            for item in value
-        )
+        return bool(_join_parts(value))
     if not isinstance(value, dict):
         return False
     keys = {str(key).lower() for key in value}
@@ -398,7 +396,7 @@ def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | 
     if calls and not (isinstance(value, dict) and _text_of(value)):
         return AnswerParts(calls=tuple(calls))
     if isinstance(value, list) and _is_answer(value):
-        return AnswerParts(text=_clean_text("".join(item["text"] for item in value)))
+        return AnswerParts(text=_clean_text(_join_parts(value)))
     if isinstance(value, dict):
         if not _is_answer(value):
             return None
@@ -523,6 +521,8 @@ def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
             return replace(parts, calls=(*calls, *parts.calls))
         prose = again if again != prose.strip() else prose
     prose, behind = _split_call(prose, context)
+    prose, tagged = (prose, ()) if behind else _split_tagged_call(prose, context)
+    behind += tagged
     calls += behind
     visible = strip_partial_tag(prose, _SHAPE)
     is_complete = visible == prose and not cleaned.is_cut
@@ -544,8 +544,23 @@ def _split_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCa
     return (text[: last.start()].rstrip(), tuple(calls)) if is_call else (text, ())
 
 
+def _split_tagged_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
+    """Return a text without the tag of an offered action at its end, with the arguments in it."""
+    stripped = text.rstrip()
+    closing = _CLOSING_TAG.fullmatch(stripped, max(0, stripped.rfind("<")))
+    start = text.rfind(f"<{closing[1]}>") if closing and fold(closing[1]) in context.actions else -1
+    tagged = _TAGGED_CALL.fullmatch(text[start:].strip()) if start >= 0 else None
+    if tagged is None:
+        return text, ()
+    return text[:start].rstrip(), (WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),)
+
+
 def _strip_orphan_tags(text: str) -> str:
     """Return a text without closing tags at its end that nothing in it opens."""
+    whole = text.rstrip()
+    last = max(0, whole.rfind("<"))
+    if WRAPPER_END.fullmatch(whole, last) and not WRAPPER.search(text):
+        text = whole[:last].rstrip()
     stripped = strip_last_tags(text, _SHAPE)
     names = re.findall(r"</(\w+)", text[len(stripped) :])
     return text if any(f"<{name}" in stripped for name in names) else stripped
@@ -619,6 +634,7 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     inner = next((members[key] for key in _JSON_TEXTS if isinstance(members.get(key), dict)), None)
     if isinstance(inner, dict):
         members |= JsonObject(inner, json_object.start, json_object.end).lowercase_members()
+    members |= {key: _join_parts(value) for key in _JSON_TEXTS if isinstance(value := members.get(key), list)}
     arguments = _first_member(members, PARAMETERS)
     if isinstance(arguments, str):
         arguments = parse_object(arguments)
@@ -691,6 +707,14 @@ def parse_names(written: object) -> tuple[str, ...]:
     return tuple(name for name in stripped if name)
 
 
+def _join_parts(parts: Sequence[object]) -> str:
+    """Return the text of a list of content parts; "" for any other list."""
+    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
+    if len(kinds) != len(parts) or not {"text", "thinking", "redacted_thinking", "reasoning"}.issuperset(kinds):
+        return ""
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict) and part["type"] == "text")
+
+
 def _parse_arguments(body: str) -> dict[str, object] | None:
     """Parse JSON or nested tags; {} for a blank body, None for anything else."""
     if not body.strip():
@@ -731,13 +755,13 @@ def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
     """
     if ":" not in text and "--- " not in text:  # as most answers: nothing that is cut does without both
         return text.rstrip() if own_name or people else text
-    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant"])
+    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant", "{{char}}"])
     while head := heads.match(text):
         text = text[head.end() :]
     if not (own_name or people):
         return text
     kept: list[str] = []
-    others, anyone = _line_pattern(people), _line_pattern([*people, *([own_name] if own_name else [])])
+    others, anyone = _line_pattern([*people, "{{user}}"]), _line_pattern([*people, *([own_name] if own_name else [])])
     in_code, previous = "", ""
     for line in text.split("\n"):
         mark = line.strip()[:3]
@@ -1005,13 +1029,18 @@ def partial_reply_text(
     opened = open_answer(raw)
     if opened.is_cut or opened.is_unclosed or opened.calls:
         return ""
-    if context.form is AnswerForm.TEXT and not opened.text.startswith(("<", "{", "[")):
+    if context.form is AnswerForm.TEXT and not opened.text.lstrip("'\"`*(").startswith(("<", "{", "[")):
         text = opened.text
     elif opened.text.startswith("{"):
         text = _partial_json_text(opened.text, has_functions=has_functions)
     else:
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
-    text = cut_turns(clean(text, with_own=False).text, context.own_name, context.people)
+    cleaned = clean(text, with_own=False, find_root=True)
+    text = cut_turns(cleaned.text, context.own_name, context.people)
+    starts = [text] if opened.text.startswith("<") else [text, raw]
+    may_be_thought = any(_MAY_BE_THOUGHT.match(start.lstrip()) for start in starts)
+    if cleaned.rest or cleaned.is_unclosed or may_be_thought:
+        return ""
     text = _fill_names(_HALF_A_PLACEHOLDER.sub("", text), context)
     return visible_text(text[: max(0, len(text) - (HOLD_BACK if hold_back is None else hold_back))])
 
