@@ -293,8 +293,8 @@ _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|messa
 # Where a marker may begin that is not at the start of the text. One in angle brackets ends, or has its first "=",
 # before the next bracket.
 _FIRST_CHARACTERS = (
-    r"(?=<(?:[^<>=]*+[=>]|</?SYS>>)|[\[◁`~>#\]✿＜\ue200]|【(?:[\da-f]|assistant|commentary|to=|functions)|functools\["
-    r"|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::|(?:call|declaration):"
+    r"(?=<(?:[^<>=]*+[=>]|</?SYS>>)|\[[\w/|]|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|assistant|commentary|to=|functions)"
+    r"|functools\[|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::(?!:)|(?:call|declaration):"
     r"|(?<![^\n])(?:court|count|call|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\])))"
 )
 _AT_START = r"\A"
