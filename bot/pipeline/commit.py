@@ -722,32 +722,35 @@ def has_evaluation_work(agent: Agent) -> bool:
 
 async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> None:
     """Run the evaluators whose condition holds, concurrently; failures are logged."""
-    selected: list[tuple[Evaluator, str, Awaitable[bool] | bool]] = []
+    selected: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
     for evaluator in registry.evaluators.values():
         if not (should_reply or evaluator.spec.always_run):
             continue
-        name = f"{evaluator.spec.name} of the plugin {registry.plugin_of(evaluator)}"
         condition: Awaitable[bool] | bool | Failure = True
         if evaluator.when is not None:
             try:
                 value = evaluator.when(turn)
                 condition = value if isinstance(value, Awaitable) else bool(value)
             except BaseException as error:  # plugin code may raise anything, SystemExit included
-                condition = log_failure(error, label=f"validating {name}")
+                condition = log_failure(error, label=f"validating {_full_name(evaluator, registry)}")
         if condition is not False and not isinstance(condition, Failure):
-            selected.append((evaluator, name, condition))
+            selected.append((evaluator, condition))
     if not selected:
         return
     async with asyncio.TaskGroup() as group:
-        for evaluator, name, condition in selected:
-            trusted = id(evaluator) in registry.trusted_ids
-            group.create_task(_run_evaluator(turn, evaluator, name, condition, trusted=trusted))
+        for evaluator, condition in selected:
+            group.create_task(_run_evaluator(turn, evaluator, registry, condition))
+
+
+def _full_name(evaluator: Evaluator, registry: Registry) -> str:
+    return f"{evaluator.spec.name} of the plugin {registry.plugin_of(evaluator)}"
 
 
 async def _run_evaluator(
-    turn: Turn, evaluator: Evaluator, full_name: str, condition: Awaitable[bool] | bool, *, trusted: bool
+    turn: Turn, evaluator: Evaluator, registry: Registry, condition: Awaitable[bool] | bool
 ) -> None:
-    agent, name = turn.agent, evaluator.spec.name
+    agent, name, full_name = turn.agent, evaluator.spec.name, _full_name(evaluator, registry)
+    trusted = id(evaluator) in registry.trusted_ids
     if isinstance(condition, Awaitable):
         is_needed = await run_isolated(
             _to_bool(condition), label=f"validating {full_name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted

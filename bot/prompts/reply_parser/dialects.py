@@ -404,15 +404,13 @@ def rewrite(text: str) -> str:
 
 _TRANSLATIONS = {name: own for own, names in _TABLE["translated"].items() for name in (own, *names)}
 _TRANSLATED_TAG = re.compile(rf"<(/?)({'|'.join(_TRANSLATIONS)})>", re.IGNORECASE)
-_TRANSLATED_START = re.compile(
+TRANSLATED_START = re.compile(
     rf"<({'|'.join(_TABLE['translated']['response'])})>\s*(?={_TRANSLATED_TAG.pattern})", re.IGNORECASE
 )
 
 
 def translate_tags(text: str) -> str:
-    """Return an answer that begins with our tags in another language with their own names."""
-    if not _TRANSLATED_START.match(text):
-        return text
+    """Return an answer with our tags in place of those in another language."""
     return _TRANSLATED_TAG.sub(lambda tag: f"<{tag[1]}{_TRANSLATIONS[tag[2].lower()]}>", text)
 
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from bot.prompts.reply_parser.dialects import (
+    TRANSLATED_START,
     WRAPPER,
     WRAPPER_END,
     Cleaned,
@@ -278,7 +279,7 @@ def _undisguise(text: str) -> str:
         return unescape_field(text) if "&lt;/" in text else text
     if _DISGUISED_START.match(text):
         return _DISGUISED.sub(lambda match: f"<{'/' if match['end'].strip(chr(92)) else ''}{match['name']}>", text)
-    return translate_tags(text)
+    return translate_tags(text) if TRANSLATED_START.match(text) else text
 
 
 def _open_fence(text: str, *, any_fence: bool = False) -> str:
