@@ -956,6 +956,9 @@ class CostMeter:
 
         def end() -> None:
             self._begun.pop(number, None)
+            if not self._begun and self._note_timer is not None:
+                self._note_timer.cancel()
+                self._note_timer = None
             if (noted := self._noted.pop(number, None)) is not None:
                 self._add_unwritten([noted.negated()])
 
@@ -964,8 +967,7 @@ class CostMeter:
     def _note_begun(self) -> None:
         """Store the estimates of the calls that are still running."""
         self._note_timer = None
-        if self._begun:
-            self._flushes.start(self._try_flush())
+        self._flushes.start(self._try_flush())
 
     async def _try_flush(self) -> None:
         with suppress(StoreUnavailable):  # the next flush stores them

@@ -239,7 +239,6 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip(_INVISIBLE)
     if _HIDDEN_IN_TAG.match(text):
         text = _HIDDEN_IN_TAG.sub(lambda match: match[0].translate(_NO_INVISIBLE), text)
-    text = _undisguise(text)
     opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text

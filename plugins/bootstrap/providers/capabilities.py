@@ -244,7 +244,8 @@ def final_rules(turn: Turn) -> ProviderResult:
 
     A message of distress is answered without them: the rule for such answers must not be followed by another.
     """
-    text = "" if turn.is_care else describe_final_rules(turn.agent.character).text
+    character = turn.agent.character
+    text = "" if not character.final_rules or turn.is_care else describe_final_rules(character).text
     return ProviderResult(text=text, authors=())
 
 
