@@ -290,7 +290,7 @@ def test_a_wrong_option_names_those_that_are_like_it(capsys: pytest.CaptureFixtu
     ("line", "text"),
     [
         ("memory why xyz", "invalid value for 'ID': it is no id, such as 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001; see"),
-        ("why --costs --by week", "'--by': 'week' is not one of 'day', 'room', 'person', 'model'; see"),
+        ("why --costs --by week", "'--by': 'week' is not one of 'day', 'room', 'person', 'model', 'purpose'; see"),
         ("why --last 0", "invalid value for '--last': it should be greater than or equal to 1; see"),
         ("why --last 99999999999999999999", "'--last': it should be less than or equal to 100000; see"),
         ("why --costs --days 99999999999", "invalid value for '--days': it should be less than or equal to 3660; see"),
