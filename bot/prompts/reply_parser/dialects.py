@@ -12,7 +12,7 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -290,13 +290,23 @@ MAX_MENTION = 24  # characters between two markers that a sentence mentions, suc
 _CODE = r"(?P<code>`+|~{3,})"
 _ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
 _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
-# Where a marker may begin that is not at the start of the text. One in angle brackets ends, or has its first "=",
-# before the next bracket.
+# What a marker that is not at the start of the text begins with: a special character, or a word where the text has one.
+# One in angle brackets ends, or has its first "=", before the next bracket.
+_SPECIAL = r"[<\[＜\ue200◁`~>#\]✿【]"
+_WORDS = (  # in lower case
+    *("functools[", "antml:", "assistant", "commentary", "to=", "functions.", "human:", ":::", "call", "declaration:"),
+    *("court", "count", "print(", "default_api", "<arg_key>", "[args]"),
+)
+_WORD_START = (
+    r"functools\[|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::(?!:)|(?:call|declaration):"
+    r"|(?<![^\n])(?:court|count|call|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\]))"
+)
 _FIRST_CHARACTERS = (
     r"(?=<(?:[^<>=]*+[=>]|</?SYS>>)|\[[\w/|]|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|assistant|commentary|to=|functions)"
-    r"|functools\[|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::(?!:)|(?:call|declaration):"
-    r"|(?<![^\n])(?:court|count|call|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\])))"
+    rf"|{_WORD_START})"
 )
+_ANY_START = re.compile(rf"(?={_SPECIAL}|{_WORD_START})", re.IGNORECASE)
+_SPECIAL_START = re.compile(_SPECIAL)
 _AT_START = r"\A"
 _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*+")
@@ -395,6 +405,20 @@ _HARMONY_OPEN = re.compile(r"<\|(?:start|channel)\|>")
 _RECIPIENT = re.compile(r"to=([\w.:-]+)")
 
 
+def _find_markers(text: str) -> Callable[[int], re.Match[str] | None]:
+    """Return what finds the first marker from a position of a text on; searching for all of them takes longer."""
+    lowered = text.lower()
+    starts = _ANY_START if any(word in lowered for word in _WORDS) else _SPECIAL_START
+
+    def find(position: int) -> re.Match[str] | None:
+        if not position and (match := _MARKER.match(text)):
+            return match
+        found = (_MARKER.match(text, start.start()) for start in starts.finditer(text, position))
+        return next(filter(None, found), None)
+
+    return find
+
+
 def rewrite(text: str) -> str:
     """Return an answer with foreign markers that are tags in other letters written as tags."""
     for pattern, replacement in _REWRITES:
@@ -477,8 +501,8 @@ class _Cleaner:
 
     def run(self) -> Cleaned:
         """Return the cleaned text."""
-        text, position = self.text, 0
-        while match := _MARKER.search(text, position):
+        text, position, find_marker = self.text, 0, _find_markers(self.text)
+        while match := find_marker(position):
             if match.start() > position:
                 self.pieces.append(text[position : match.start()])
             group = match.lastgroup or ""
