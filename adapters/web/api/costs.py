@@ -227,15 +227,20 @@ class CostsApi:
         self, request: web.Request, query: AgentQuery, read_body: ReadBody[AddCostsRequest]
     ) -> CostBody:
         """Count costs of another process, such as a rehearsal, in the sums and against the limits of today."""
-        handles = self._directory.select_agents(query.agent)
-        if len(handles) > 1:
-            raise HttpProblem(422, "invalid_request", "agent: name one, each has costs of its own")
+        handle = self._select_agent(query.agent, "costs")
         today = system_clock().date()
         entries = [
             CostEntry(today, cost=item.usd, **item.model_dump(exclude={"usd"})) for item in (await read_body()).costs
         ]
-        await handles[0].operations.add_costs(entries)
+        await handle.operations.add_costs(entries)
         return _total(entries, today)
+
+    def _select_agent(self, name: str | None, owned: str) -> AgentHandle:
+        """Return the agent with this id or name, or the only one. Raises HttpProblem if there are several."""
+        handles = self._directory.select_agents(name)
+        if len(handles) > 1:
+            raise HttpProblem(422, "invalid_request", f"agent: name one, each has {owned} of its own")
+        return handles[0]
 
     def _respond_csv(self, sums: Sequence[SumBody], by: Sequence[str], first: date, last: date) -> web.Response:
         table = io.StringIO()
@@ -263,15 +268,13 @@ class CostsApi:
         self, request: web.Request, query: AgentQuery, read_body: ReadBody[LimitsRequest]
     ) -> LimitsResponse:
         """Change daily limits of an agent; they count at once and are stored."""
-        handles = self._directory.select_agents(query.agent)
-        if len(handles) > 1:
-            raise HttpProblem(422, "invalid_request", "agent: name one, each has limits of its own")
+        handle = self._select_agent(query.agent, "limits")
         body = await read_body()
         try:
-            await handles[0].limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
+            await handle.limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
         except SettingError as error:
             raise HttpProblem(422, "invalid_request", str(error)) from None
-        return await self._respond_limits(handles)
+        return await self._respond_limits([handle])
 
     async def _respond_limits(self, handles: Sequence[AgentHandle]) -> LimitsResponse:
         today = system_clock().date()
