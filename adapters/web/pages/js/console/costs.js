@@ -65,8 +65,8 @@ export default function Page({ session, query }) {
       <section class="card"><${Days} ...${{ days: days.value, period, limit, isOne: (limits.value?.limits.length ?? 0) <= 6 }} /></section>
       <${Degraded} items=${days.value.degraded} agents=${session.agents} /><${Unpriced} days=${days.value} />`}
     <div class="grid2"><${Bars} title="By purpose" load=${purposes} text=${(item) => PURPOSES[item.key] ?? item.key} />
-      <${Bars} title="By room" load=${rooms} none="No room: posts and tasks" to=${(item) => `console/rooms/${item.key}`} rest="other rooms" />
-      <${Bars} title="By person" load=${people} none="No person: posts and tasks" to=${(item) => `console/people/${item.key}`} rest="other people" />
+      <${Bars} title="By room" load=${rooms} none="No room: posts, tasks and rehearsals" to=${(item) => `console/rooms/${item.key}`} rest="other rooms" />
+      <${Bars} title="By person" load=${people} none="No person: posts, tasks and rehearsals" to=${(item) => `console/people/${item.key}`} rest="other people" />
       <${LimitCard} ...${{ limits, session, agents: session.agents }} />
       ${days.value && html`<${Bars} title="By model" load=${{ value: { sums: byModel(days.value), others_count: 0 } }} />`}</div></${PageBody}>`;
 }
