@@ -30,9 +30,10 @@ chat: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest --numprocesses auto -m "not long and not real"
 
-# Only the files that have long tests are read.
+# Only the files that have long tests are read. LONG and SELECT choose of them.
+test-full: LONG ?= long
 test-full: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses auto -m long $(if $(SELECT),-k "$(SELECT)") $$(grep -rl --include=*.py "mark\.long" tests examples)
+	$(BIN)/pytest --numprocesses auto -m "$(LONG)" $(if $(SELECT),-k "$(SELECT)") $$(grep -rl --include=*.py "mark\.\(long\|matrix\)" tests)
 
 # Servers of other people's, real models, and kills: every test of these files, half an hour. Compiles llama.cpp's server once,
 # for ten minutes; without a compiler the same server comes from the package xllamacpp.

@@ -63,6 +63,21 @@ def pytest_configure() -> None:
             signal.signal(number, heard)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as long what a matrix has beyond the cases that its mark keeps, which are spread evenly."""
+    matrices: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("matrix") is not None:
+            matrices.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in matrices.values():
+        mark = cases[0].get_closest_marker("matrix")
+        kept = mark.args[0] if mark is not None else len(cases)
+        for index, case in enumerate(cases):
+            if index * kept // len(cases) == (index - 1) * kept // len(cases):
+                case.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     """Configure the garbage collector as the bot does, so that it skips the collected tests and imports."""
     reduce_gc_frequency()
@@ -70,9 +85,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Return a worker more than there are cores: tests wait for processes and servers a part of their time."""
+    """Return two workers more than there are cores: tests wait for processes and servers a part of their time."""
     cores = yield
-    return cores + 1
+    return cores + 2
 
 
 @pytest.fixture(scope="session")

@@ -251,6 +251,7 @@ def _imports_module_itself(path: Path, line: int) -> bool:
     return any(isinstance(node, ast.Import) and node.lineno == line for node in _nodes(path))
 
 
+@pytest.mark.long
 @each_module
 def test_imports_stand_at_the_top_of_a_module(path: Path) -> Iterator[str]:
     if _name(path).startswith("bot.cli"):
@@ -310,6 +311,7 @@ def test_production_code_does_not_import_the_test_kit(path: Path) -> Iterator[st
             yield f":{line} imports {target}"
 
 
+@pytest.mark.long
 @each_module
 def test_no_module_changes_a_value_of_its_own_at_run_time(path: Path) -> Iterator[str]:
     values = {
@@ -404,6 +406,7 @@ def test_a_public_module_can_be_imported_alone(module: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 @each_module_and_test
 def test_names_use_the_words_of_the_glossary(path: Path) -> Iterator[str]:
     for node in _nodes(path):
@@ -426,6 +429,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
 
 
+@pytest.mark.long
 @each_module_and_test
 def test_docstrings_and_comments_use_plain_words(path: Path) -> Iterator[str]:
     comments = [
@@ -467,6 +471,7 @@ def test_every_failure_of_the_catalogue_has_a_test_and_every_marker_a_failure() 
     assert rows - tested == NOT_BUILT
 
 
+@pytest.mark.long
 def test_no_file_names_a_package_registry_or_a_mock() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     for name in filter(None, listed.splitlines()):

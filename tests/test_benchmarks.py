@@ -5,6 +5,7 @@ import pytest
 from benchmarks.starting import COMMANDS, time_process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_commands_whose_start_is_measured_succeed(name: str) -> None:
     assert time_process(COMMANDS[name]) > 0

@@ -345,6 +345,7 @@ def build_settings(folder: Path, address: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", sorted(CHECKS))
 async def test_a_recipe_has_its_effect(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -364,6 +365,7 @@ async def test_a_recipe_has_its_effect(name: str, tmp_path: Path, monkeypatch: p
             await CHECKS[name](harness, plugins[0])
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", sorted(CHECKS.keys() - {"mcp"}))
 async def test_a_recipe_obeys_the_contract_of_all_plugins(name: str, tmp_path: Path) -> None:
     async with running_server() as address:

@@ -66,6 +66,7 @@ def _imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, str(name)) for name in names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_import_belongs_to_a_dependency_that_is_declared_for_its_part(package: str) -> None:
     distributions = packages_distributions()

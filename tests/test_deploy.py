@@ -33,6 +33,7 @@ PROGRAMS = "/usr/sbin:/usr/bin:/bin"
 DRAIN_SECONDS = 9  # eight for answers in progress, one for parts being sent
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("file", [*ALL, *PROXIES])
 def test_every_variable_is_a_variable_of_the_program(file: str) -> None:
     text = {**ALL, **PROXIES}[file]

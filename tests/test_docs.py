@@ -230,6 +230,7 @@ def test_every_documented_plugin_is_tested() -> None:
     assert set(PLUGINS) == set(CHECKS)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", sorted(PLUGINS))
 async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
     write_blocks(tmp_path, [PLUGINS[name]])
@@ -246,6 +247,7 @@ async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
         await check(harness)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", sorted(PLUGINS))
 async def test_a_documented_plugin_obeys_the_contract_of_all_plugins(name: str, tmp_path: Path) -> None:
     write_blocks(tmp_path, [PLUGINS[name]])
@@ -255,6 +257,7 @@ async def test_a_documented_plugin_obeys_the_contract_of_all_plugins(name: str, 
     assert [result for result in results if result.problems or result.skipped] == []
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
 def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None:
     blocks = [block for block in PYTHON if block.doc == doc and doc.name not in FOLLOWED]
@@ -267,6 +270,7 @@ def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None
     _run_plain_pytest(tmp_path, files)
 
 
+@pytest.mark.long
 def test_copied_examples_pass_their_tests_without_settings_of_pytest(tmp_path: Path) -> None:
     tests = sorted((ROOT / "examples").glob("test_*.py"))
     others = re.compile(rf"^(?:from|import) (?:{'|'.join(test.stem.removeprefix('test_') for test in tests)})\b", re.M)
@@ -390,6 +394,7 @@ def _defined_names(path: Path) -> set[str]:
     return {node.name for node in nodes} | methods
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("doc", [ROOT / "docs" / "security.md", ROOT / "CONTRIBUTING.md"], ids=lambda doc: doc.name)
 def test_every_file_and_function_that_is_named_exists(doc: Path) -> None:
     named = {(match[1], match[2] or "") for match in PLACE.finditer(doc.read_text(encoding="utf-8"))}
@@ -445,6 +450,7 @@ def test_every_link_leads_to_a_file_and_heading_that_exist(doc: Path) -> None:
     assert not broken
 
 
+@pytest.mark.long
 def test_the_diagram_and_the_list_of_files_in_architecture_md_are_as_the_code() -> None:
     describe = runpy.run_path(str(ROOT / ".ci" / "describe_architecture.py"))["describe"]
     document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

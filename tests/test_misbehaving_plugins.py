@@ -220,6 +220,7 @@ async def test_code_that_raises_costs_its_own_part_alone(point: Point, caplog: p
     assert "ValueError: odd" in caplog.text
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("H-02")
 @everywhere
 @pytest.mark.parametrize("error", [SystemExit("odd"), KeyboardInterrupt("odd")], ids=["exit", "interrupt"])
@@ -238,6 +239,7 @@ async def test_code_that_cancels_itself_is_not_taken_for_a_shutdown(point: Point
     await assert_answered_with(point(raising(asyncio.CancelledError())))
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("H-03")
 @pytest.mark.usefixtures("short")
 @everywhere
@@ -250,6 +252,7 @@ async def test_code_that_swallows_its_cancellation_is_ended_by_force_and_named(
     assert POINTS[point].removeprefix("stopping ") in warning
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("H-04")
 @pytest.mark.usefixtures("short")
 @everywhere

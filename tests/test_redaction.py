@@ -59,6 +59,7 @@ def test_the_end_of_a_secret_that_began_in_an_earlier_text_is_replaced() -> None
     assert redactor.redact("nothing new", f"it was {KEY}") == "nothing new"
 
 
+@pytest.mark.long
 @given(st.text(max_size=30), st.text(max_size=30), st.sampled_from([KEY, TOKEN, spell_wide(KEY), KEY.swapcase()]))
 def test_no_surroundings_hide_a_secret(before: str, after: str, secret: str) -> None:
     redacted = redact(before + secret + after, SECRETS)

@@ -180,6 +180,7 @@ async def test_tasks_whose_worker_is_gone_are_kept_and_reported(caplog: pytest.L
         assert await bench.now(task) == task
 
 
+@pytest.mark.long
 @pytest.mark.failure("J-10")
 async def test_much_that_is_due_at_once_is_done_a_few_at_a_time() -> None:
     running = most = 0

@@ -84,6 +84,7 @@ def test_the_marker_is_left_out_where_it_has_no_room() -> None:
     assert sanitize_text("abcdef", 0) == ""
 
 
+@pytest.mark.long
 @given(TEXTS, st.integers(0, 200))
 def test_a_stored_text_is_short_enough_encodable_and_stable(text: str, limit: int) -> None:
     stored = sanitize_text(text, limit)
@@ -129,6 +130,7 @@ def test_a_name_of_marks_alone_is_still_cut() -> None:
     assert len(sanitize_name("\u0301" * 100_000)) == 64
 
 
+@pytest.mark.long
 @given(TEXTS)
 @example("a" * 63 + " b")
 @example("a" * 63 + "\ud83d\ude00")
@@ -167,11 +169,13 @@ def test_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: s
     assert unescape_line(line) == text
 
 
+@pytest.mark.long
 @given(TEXTS)
 def test_an_escaped_line_gives_back_exactly_its_text(text: str) -> None:
     assert unescape_line(escape_line(text)) == text
 
 
+@pytest.mark.long
 @pytest.mark.failure("G-04", "G-09")
 @given(TEXTS)
 def test_an_escaped_text_is_a_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
@@ -198,6 +202,7 @@ def test_the_share_of_invisible_characters_of_a_text_is_returned(text: str, shar
     assert invisible_share(text) == share
 
 
+@pytest.mark.long
 @given(TEXTS, st.integers(1, 40))
 @example("\\" * 30, 21)
 @example("\u202e" * 30, 13)
@@ -266,6 +271,7 @@ def test_a_text_is_shortened_between_words(text: str, limit: int, short: str) ->
     assert shorten(text, limit) == short
 
 
+@pytest.mark.long
 @given(TEXTS, st.integers(-1, 40))
 def test_a_shortened_text_is_a_line_within_the_limit(text: str, limit: int) -> None:
     short = shorten(text, limit)

@@ -77,6 +77,7 @@ def test_every_translation_has_the_same_texts_by_wording() -> None:
         assert len({frozenset(table[name]) for table in tables}) == 1, name
 
 
+@pytest.mark.long
 def test_every_text_of_the_program_that_is_translated_is_in_the_tables() -> None:
     sources = (source for source in _sources() if "translate(" in source)
     calls = {node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
@@ -90,6 +91,7 @@ def test_every_text_of_the_program_that_is_translated_is_in_the_tables() -> None
         assert sorted(texts - set(own)) == []
 
 
+@pytest.mark.long
 def test_a_terminal_in_another_language_gets_its_texts() -> None:
     environment = {**os.environ, "LC_ALL": "", "LANG": "es_MX.UTF-8"}
     command = [sys.executable, "-m", "bot", "chat", "--help"]
@@ -121,6 +123,7 @@ def test_texts_are_in_the_language_of_the_block_and_in_english_where_a_translati
     assert user_text("choices.done", choice="red") == "Chosen: red."
 
 
+@pytest.mark.long
 def test_every_text_of_the_catalogue_is_used() -> None:
     sources = "\n".join(_sources())
     prefixes = set(re.findall(r'f"((?:[a-z_]+\.)+)\{', sources))

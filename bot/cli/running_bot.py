@@ -40,7 +40,7 @@ from bot.operate.operations import (
 )
 from bot.operate.receipts import ReceiptBody
 from bot.operate.rooms import RoomInstructionsBody, TakeOverBody
-from bot.outbound.outbox import BEHIND_CAUSE, list_behind
+from bot.outbound.outbox import describe_cause, list_behind
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
@@ -387,7 +387,7 @@ class MessageReport:
         for part in self.deliveries:
             tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
             held = ", held" if part.state is DeliveryState.UNKNOWN else ""
-            cause = part.cause or (BEHIND_CAUSE if part.id in self.behind else "")
+            cause = describe_cause(part, self.behind)
             yield f"  part {part.id}: {part.state}{held}{tries}{f': {cause}' if cause else ''}"
         yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
 

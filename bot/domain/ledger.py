@@ -318,6 +318,8 @@ class Delivery:
     `replaces_external_id` is the platform's id of the message to edit instead of sending one. `draft_id`
     is the streamed draft that this part replaces; a draft names itself.
 
+    `next_attempt_at` is when it is tried again at the earliest, while it waits between two attempts.
+
     `late_notice` is what `content.text` begins with where later parts have arrived before this one; it is not
     stored, and earlier attempts may have been made without it.
     """
@@ -336,6 +338,7 @@ class Delivery:
     state: DeliveryState = DeliveryState.PENDING
     attempts: int = 0
     first_attempt_at: datetime | None = None
+    next_attempt_at: datetime | None = None
     external_id: str = ""
     reply_to: str = ""
     cause: str = ""

@@ -86,6 +86,7 @@ class DeliveryBody(Result):
     attempts: int
     created_at: datetime
     first_attempt_at: datetime | None
+    next_attempt_at: datetime | None
     cause: str
 
 
@@ -103,7 +104,6 @@ class UndeliveredPartBody(DeliveryBody):
     text: str
     status: PartState
     why: str
-    next_attempt_at: datetime | None
     receipt_id: UUID | None
     external_id: str = Field("", exclude=True)
 

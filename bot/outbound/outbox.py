@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
@@ -836,6 +836,18 @@ def list_behind(parts: Sequence[Delivery]) -> frozenset[str]:
     )
 
 
+def describe_cause(part: Delivery, behind: Collection[str]) -> str:
+    """Return why a part has not arrived, as far as that is stored: with the begin and end of a pause, in UTC."""
+    if part.state not in OPEN_STATES or part.next_attempt_at is None:
+        return part.cause or (BEHIND_CAUSE if part.id in behind else "")
+    begin = f"since {_to_utc_text(part.first_attempt_at)}, " if part.first_attempt_at is not None else ""
+    return f"{part.cause}; waiting {begin}until about {_to_utc_text(part.next_attempt_at)}"
+
+
+def _to_utc_text(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def is_dropped(part: Delivery) -> bool:
     """Return whether an operator has given a part up; it is sent again only by name."""
     return part.state is DeliveryState.FAILED and part.cause == DROPPED_CAUSE
@@ -872,7 +884,7 @@ class UndeliveredParts:
             return DeliveryStatus("The bot is not running: it is sent at the next start")
         wait = self._outbox.wait_of(part)
         if wait is None and not self._outbox.ownership.sends_room(part.room_id):
-            return DeliveryStatus("Another process sends it")
+            return DeliveryStatus("Another process sends it", part.next_attempt_at)
         if self._outbox.adapters.get(part.platform) is None:
             return DeliveryStatus(f"{part.platform} is not connected: it is sent once it is")
         if wait is not None and wait.is_behind:

@@ -15,7 +15,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -215,7 +215,6 @@ MAX_BLOCKING_SECONDS = 60.0
 ATTEMPT_TIMEOUT = 60.0
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0, 86_400.0
 MAX_FAST_RETRIES = 5
-WAIT_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +232,13 @@ class DeliveryAttempt:
 
 def begin_attempt(delivery: Delivery, now: datetime) -> Delivery:
     """Return a delivery as it is stored before the next attempt at it is made."""
-    first_attempt_at = delivery.first_attempt_at or now
-    attempts = delivery.attempts + 1
-    return replace(delivery, state=DeliveryState.ATTEMPTING, attempts=attempts, first_attempt_at=first_attempt_at)
+    return replace(
+        delivery,
+        state=DeliveryState.ATTEMPTING,
+        attempts=delivery.attempts + 1,
+        first_attempt_at=delivery.first_attempt_at or now,
+        next_attempt_at=None,
+    )
 
 
 async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:
@@ -293,12 +296,6 @@ def retry_delay(attempts: int, retry_after: float | None = None, *, jitter: floa
 def has_retry_after(retry_after: float | None) -> bool:
     """Return whether a platform has named a wait, which is then respected, however long it has lasted."""
     return retry_after is not None and math.isfinite(retry_after) and retry_after > 0
-
-
-def describe_wait(cause: str, since: datetime | None, until: datetime) -> str:
-    """Return the cause of a wait that a platform asks for, with its begin, the first attempt, and about its end."""
-    begin = f" since {since.astimezone(UTC):{WAIT_FORMAT}} UTC," if since is not None else ""
-    return f"{cause}; waiting{begin} until about {until.astimezone(UTC):{WAIT_FORMAT}} UTC"
 
 
 async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
@@ -553,11 +550,12 @@ class RoomSender:
         if state in OPEN_STATES and not is_set_aside and self._is_given_up(queue, delivery, delay, attempt.retry_after):
             cause = f"given up after {delivery.attempts} attempts: {cause}"
             state = DeliveryState.FAILED if state is DeliveryState.PENDING else DeliveryState.UNKNOWN
-        elif delay > MAX_DELAY_SECONDS and not (cause and delivery.cause.startswith(cause)):
+        elif delay > MAX_DELAY_SECONDS and not (cause and delivery.cause == cause):
             logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
-        if state in OPEN_STATES and has_retry_after(attempt.retry_after):
-            cause = describe_wait(cause, delivery.first_attempt_at, self.clock() + timedelta(seconds=delay))
-        return replace(delivery, state=state, external_id=attempt.external_id, cause=cause)
+        next_attempt_at = self.clock() + timedelta(seconds=delay) if state in OPEN_STATES else None
+        return replace(
+            delivery, state=state, external_id=attempt.external_id, cause=cause, next_attempt_at=next_attempt_at
+        )
 
     def _is_given_up(self, queue: SendingQueue, delivery: Delivery, delay: float, retry_after: float | None) -> bool:
         """Return whether a delivery waits no longer: after a day where the platform named the wait.

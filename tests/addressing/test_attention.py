@@ -47,6 +47,7 @@ async def say(harness: AgentHarness, *lines: tuple[str, str]) -> list[str]:
     return [(await harness.send(text, author=author, kind=GROUP)).rule for author, text in lines]
 
 
+@pytest.mark.long
 async def test_people_who_talk_with_each_other_are_not_asked_about(agent_harness: AgentHarness) -> None:
     await say(agent_harness, *TALK)
     before = asked(agent_harness)
@@ -283,6 +284,7 @@ async def test_what_a_bot_announces_leaves_questions_to_all_as_they_were(agent_h
         assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
 
 
+@pytest.mark.long
 async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_bot_it_is_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

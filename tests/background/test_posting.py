@@ -213,6 +213,7 @@ async def test_what_was_posted_before_is_written_again_three_times_at_most_and_t
         assert await posting.due() == timedelta(minutes=270)
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-12")
 async def test_a_post_is_held_against_the_last_two_hundred() -> None:
     async with open_posting(KNOT.upper(), TIDE) as posting:

@@ -9,6 +9,7 @@ from tests.adapters.web.conftest import TOKEN
 from tests.adapters.web.test_files import GALLERY
 
 
+@pytest.mark.long
 async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
     script = browser.server.script
     tab = await browser.sign_in()
@@ -54,6 +55,7 @@ async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
     await page.get_by_label("Token").wait_for()
 
 
+@pytest.mark.long
 async def test_a_conversation_begins_with_the_first_greeting_of_the_card(open_browser: Any) -> None:
     greetings = ["*looks up* Hello {{user}}, tea or coffee?", "Another one."]
     async with open_browser(character={"greetings": greetings}) as browser:
@@ -185,6 +187,7 @@ async def test_the_line_under_a_reply_tells_the_outcome_with_its_cause(open_brow
         assert "Answered" not in shown[-1]
 
 
+@pytest.mark.long
 async def test_the_ai_notice_stands_before_the_first_reply_also_when_the_page_is_read_again(open_browser: Any) -> None:
     notice = "Marlo is an AI character. No human writes these messages."
     async with open_browser(settings={"AI_NOTICE": "first"}) as browser:

@@ -59,6 +59,7 @@ async def test_very_long_addresses_do_not_block_the_page(browser: Any) -> None:
     await tab.page.evaluate(RENDER, texts)
 
 
+@pytest.mark.long
 async def test_a_hostile_message_is_shown_as_it_was_written(browser: Any) -> None:
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     tab = await browser.sign_in()

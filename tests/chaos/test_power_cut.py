@@ -58,6 +58,7 @@ def shuffled(tail: bytes) -> bytes:
     return b"".join(blocks)
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-23")
 @pytest.mark.parametrize("is_shuffled", [False, True], ids=["cut off", "in another order"])
 async def test_acknowledged_messages_survive_a_power_cut_at_any_position_of_the_log(

@@ -120,6 +120,7 @@ MEANING = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("K-02")
 @pytest.mark.parametrize(("text", "place", "words"), SYNTAX.values(), ids=SYNTAX.keys())
 def test_a_syntax_error_names_its_position_and_cause(text: str, place: str, words: list[str]) -> None:

@@ -611,6 +611,7 @@ def test_of_a_project_of_elizaos_the_characters_are_found_and_no_other_file(tmp_
     assert find_characters(tmp_path) == [character]
 
 
+@pytest.mark.long
 def test_no_card_makes_the_reader_fail_otherwise_than_with_a_reason(tmp_path: Path) -> None:
     chance = random.Random(5)
     values: list[Any] = [None, "", "x", "{{user}}: {{char", 0, 1.5, True, [], ["x", 3], {}, {"entries": [{}, 1, None]}]
@@ -697,6 +698,7 @@ def test_a_greeting_with_alternatives_becomes_several_greetings(tmp_path: Path) 
     assert item.report.ignored == ()
 
 
+@pytest.mark.long
 def test_the_braces_of_a_hostile_card_are_read_in_a_time_that_grows_with_its_length(tmp_path: Path) -> None:
     for piece in ("{{", "{{//}}", "}}", "{{random:", "{{a}", "{{{", "{{//}}{{", "{{user}}"):
         text, _ = read_macros(tmp_path, piece * 20_000)

@@ -121,6 +121,7 @@ NOTES = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(("text", "place", "hint"), NOTES.values(), ids=NOTES.keys())
 def test_an_unknown_name_is_noted_by_the_check_and_by_a_start(
     workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch, text: str, place: str, hint: str
@@ -216,6 +217,7 @@ def test_the_check_names_what_is_appended_to_a_template(
     assert re.findall(r"(?:: |, )(the [\w ]+) \(", line) == lacking
 
 
+@pytest.mark.long
 def test_an_unused_file_of_many_unknown_names_is_checked_quickly(workdir: Path) -> None:
     document = {
         "name": "Ada",

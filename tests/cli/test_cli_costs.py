@@ -57,6 +57,7 @@ def test_costs_are_shown_by_day_with_notes_on_unknown_prices(capsys: Out) -> Non
     ]
 
 
+@pytest.mark.long
 def test_costs_are_summed_by_room_person_or_model_highest_first(capsys: Out) -> None:
     [receipt] = answer_messages("hello", room="cellar")
     room, person = receipt.room_id, receipt.author_id
@@ -75,6 +76,7 @@ def test_costs_are_summed_by_room_person_or_model_highest_first(capsys: Out) -> 
     assert by_person["an unknown person"]["usd"] == 0.02
 
 
+@pytest.mark.long
 def test_only_the_requested_days_count(capsys: Out) -> None:
     answer_messages("hello")
     for back in (0, 1, 2):

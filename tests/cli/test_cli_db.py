@@ -69,6 +69,7 @@ def test_a_check_finds_orphaned_rows(workdir: Path, capsys: Out) -> None:
     assert "1 rows of receipts belong to nothing" in " ".join(json.loads(capsys.readouterr().out)["problems"])
 
 
+@pytest.mark.long
 def test_a_newer_schema_is_refused_with_both_versions(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
     newer = "UPDATE alembic_version_sql SET version_num = '9999', compatible_from = '9998'"
@@ -125,6 +126,7 @@ def test_a_failed_backup_of_postgresql_names_pg_dump_without_the_password(workdi
     assert "hunter2" not in err
 
 
+@pytest.mark.long
 def test_a_damaged_database_is_repaired_and_the_result_restored(workdir: Path, capsys: Out) -> None:
     answer_messages("one", "two")
     change(workdir / "data" / "greenroom.db", "UPDATE memories SET content = '{broken' WHERE position = 1")
@@ -138,6 +140,7 @@ def test_a_damaged_database_is_repaired_and_the_result_restored(workdir: Path, c
     assert entry(["db", "check", "-c", FILE]) == 0
 
 
+@pytest.mark.long
 def test_a_restored_copy_is_described_and_leaves_the_copy_unchanged(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
     assert entry(["db", "backup", "copy.db", "-c", FILE]) == 0
@@ -162,6 +165,7 @@ def test_doctor_shows_a_failed_scheduled_backup(workdir: Path, capsys: Out) -> N
     assert "the last scheduled backup failed: the disk is full" in finding.values()
 
 
+@pytest.mark.long
 def test_a_running_bot_lists_a_failed_scheduled_backup_among_what_needs_attention(workdir: Path) -> None:
     (workdir / ".env").write_text("BACKUP_EVERY=24\n", encoding="utf-8")
     (workdir / "data" / "backups").mkdir(parents=True)

@@ -172,6 +172,7 @@ def test_an_old_python_is_reported_with_advice(capsys: Out, monkeypatch: pytest.
     assert advice == "install Python 99.1 or newer and reinstall the bot with it"
 
 
+@pytest.mark.long
 def test_an_unavailable_model_is_a_temporary_failure(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = free_port()
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed}/v1")

@@ -24,6 +24,7 @@ def task_findings(capsys: Out) -> list[tuple[str, str]]:
     return [(finding["status"], finding["what"]) for finding in output if finding["check"] == "tasks"]
 
 
+@pytest.mark.long
 @pytest.mark.failure("J-06", "J-09")
 def test_parked_and_orphaned_tasks_are_reported(workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")

@@ -46,6 +46,7 @@ async def give(capsys: Out, *arguments: str) -> tuple[int, str]:
     return code, printed.out + printed.err
 
 
+@pytest.mark.long
 async def test_the_running_bot_sends_a_draft_and_why_shows_who_decided(
     monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:

@@ -72,6 +72,7 @@ async def read_rooms(store: Store) -> dict[str, tuple[Room, list[Memory], list[M
     }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("character")
 def test_a_dump_of_elizaos_becomes_rooms_people_history_and_facts_of_their_room(capsys: Out) -> None:
     report = import_dump(capsys)
@@ -97,6 +98,7 @@ def test_a_dump_of_elizaos_becomes_rooms_people_history_and_facts_of_their_room(
     assert (relationship.target_id, relationship.tags, relationship.interactions) == (BEN, ("friends",), 3)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("character")
 def test_nothing_imported_is_answered_sent_or_makes_anybody_an_admin(capsys: Out) -> None:
     report = import_dump(capsys)
@@ -113,6 +115,7 @@ async def _worlds(store: Store) -> list[Any]:
     return list((await store.worlds.worlds_by_id({room.world_id for room in await store.worlds.rooms()})).values())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("character")
 def test_a_second_import_adds_nothing(capsys: Out) -> None:
     import_dump(capsys)
@@ -134,6 +137,7 @@ def test_secrets_of_the_database_are_counted_and_stored_nowhere(workdir: Path, c
     assert all(secret in DUMP for secret in SECRETS)
 
 
+@pytest.mark.long
 def test_people_who_are_not_read_or_were_forgotten_are_not_imported(workdir: Path, capsys: Out) -> None:
     write_character(workdir)
     Path("elizaos.sql").write_text(DUMP)
@@ -310,6 +314,7 @@ def load_into(server: PostgresServer, name: str) -> None:
     server.run(";\n".join(text for text in statements if "EXTENSION" not in text), name)
 
 
+@pytest.mark.long
 def test_a_server_and_its_dump_by_copy_give_what_the_dump_of_pglite_gives(
     workdir: Path, capsys: Out, postgres_server: PostgresServer
 ) -> None:

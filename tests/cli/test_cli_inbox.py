@@ -36,6 +36,7 @@ def test_an_unreadable_event_is_listed_with_its_cause_and_beginning(capsys: Out)
     assert listed["received_at"] == AT.isoformat()
 
 
+@pytest.mark.long
 def test_nothing_unreadable_is_reported(capsys: Out) -> None:
     capsys.readouterr()
     assert entry(["inbox", "list", "-c", FILE]) == 0

@@ -201,6 +201,7 @@ def test_a_value_that_is_wrong_is_refused_before_anything_is_written(workdir: Pa
     assert not list(workdir.iterdir())
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_answer_is_not_written(
     workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_model_that_does_not_answer_is_not_written(
     assert (workdir / ".env").read_text() == "BOT_CHARACTER=robin.json\n"
 
 
+@pytest.mark.long
 def test_the_guide_offers_a_way_back_writes_each_answer_and_never_shows_a_secret(
     workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
 ) -> None:
@@ -232,6 +234,7 @@ def test_the_guide_offers_a_way_back_writes_each_answer_and_never_shows_a_secret
     assert telegram["TELEGRAM_BOT_TOKEN"] not in screen + output
 
 
+@pytest.mark.long
 def test_an_interrupted_guide_goes_on_where_it_was(
     workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
 ) -> None:
@@ -302,6 +305,7 @@ def card(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "cards/mara.json"
 
 
+@pytest.mark.long
 def test_an_import_is_reported_and_a_key_that_is_found_is_written_to_the_env_file(
     workdir: Path, card: str, capsys: Out
 ) -> None:
@@ -323,6 +327,7 @@ def test_an_import_is_reported_and_a_key_that_is_found_is_written_to_the_env_fil
     assert KEY not in output + (workdir / "mara.json").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("answer", "is_written"), [(ENTER, True), (DOWN + ENTER, False)])
 def test_the_guide_asks_once_whether_a_key_is_written(
     workdir: Path, model_server: ThreadingHTTPServer, card: str, capsys: Out, answer: str, is_written: bool

@@ -61,11 +61,13 @@ def test_of_several_documents_each_that_cannot_be_added_is_named(workdir: Path, 
     assert [document["name"] for document in call(capsys, "list")["documents"]] == ["own.md", "tides ö.md"]
 
 
+@pytest.mark.long
 def test_documents_are_kept_while_no_bot_runs(workdir: Path, capsys: Out) -> None:
     (workdir / "bad.docx").write_bytes(b"no archive")
     check_all(capsys)
 
 
+@pytest.mark.long
 def test_the_running_bot_is_asked_where_it_uses_the_store(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:
@@ -83,6 +85,7 @@ def test_the_running_bot_is_asked_where_it_uses_the_store(
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_the_lines_name_id_source_and_passage(capsys: Out) -> None:
     assert entry(["knowledge", "add", "tides ö.md", "-c", FILE]) == 0
     assert capsys.readouterr().out.endswith("  tides ö.md  (added, 1 fragments)\n")

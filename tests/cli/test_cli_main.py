@@ -53,14 +53,17 @@ def _imported_of(names: Sequence[str], modules: Sequence[str]) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
+@pytest.mark.long
 def test_help_imports_no_heavy_library() -> None:
     assert not _imported_of(HEAVY, ["bot.cli.main"])
 
 
+@pytest.mark.long
 def test_the_store_on_sqlite_does_not_import_the_dialect_of_postgresql() -> None:
     assert not _imported_of(["sqlalchemy.dialects.postgresql", "asyncpg"], ["bot.store.sql.sqlite.storage"])
 
 
+@pytest.mark.long
 def test_help_of_single_commands_imports_neither_pipeline_nor_http_client_nor_test_kit() -> None:
     heavy = ("aiohttp", "mcp", "rich", "sqlalchemy", "bot.runtime.agent_runtime", "bot.testing")
     assert not _imported_of(heavy, [command.module for command in COMMANDS])

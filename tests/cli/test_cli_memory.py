@@ -42,6 +42,7 @@ def fact(workdir: Path) -> Memory:
     return stored
 
 
+@pytest.mark.long
 def test_facts_of_a_person_are_listed_and_found_by_words(fact: Memory, capsys: Out) -> None:
     for command in (["list", "Alice"], ["search", "who", "lives", "in", "Graz"]):
         capsys.readouterr()
@@ -57,6 +58,7 @@ def test_a_fact_is_explained_with_its_source_message(fact: Memory, capsys: Out) 
     assert (source["kind"], source["text"], source["id"]) == ("message", "I moved to Graz", noted["source_message"])
 
 
+@pytest.mark.long
 def test_what_a_question_finds_in_a_room_is_explained_by_the_parts_of_the_scores(fact: Memory, capsys: Out) -> None:
     command = ["memory", "explain", "Where did I move?", "--room", str(MESSAGE.room.id), "--asker", "Alice", "-c", FILE]
     capsys.readouterr()
@@ -73,6 +75,7 @@ def test_what_a_question_finds_in_a_room_is_explained_by_the_parts_of_the_scores
     assert "there is no room 'nowhere'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_all_facts_are_exported_as_json_lines_to_a_new_file(fact: Memory, capsys: Out, workdir: Path) -> None:
     capsys.readouterr()
     assert entry(["memory", "export", "-c", FILE]) == 0
@@ -89,6 +92,7 @@ def test_all_facts_are_exported_as_json_lines_to_a_new_file(fact: Memory, capsys
     assert "name a new file" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_fact_is_corrected_and_deleted(fact: Memory, capsys: Out) -> None:
     assert entry(["memory", "correct", str(fact.id), "Alice lives in Oslo.", "-c", FILE]) == 0
     capsys.readouterr()
@@ -103,6 +107,7 @@ def test_a_fact_is_corrected_and_deleted(fact: Memory, capsys: Out) -> None:
     assert "is no stored fact" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_who_changed_a_fact_of_a_stopped_bot_is_logged(fact: Memory) -> None:
     assert entry(["memory", "correct", str(fact.id), "Alice lives in Oslo.", "-c", FILE]) == 0
     [logged] = run_with_store(lambda store: store.logs.logs(kind=LogKind.AUTHORIZATION))

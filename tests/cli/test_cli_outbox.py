@@ -42,6 +42,7 @@ def test_an_empty_outbox_is_reported(capsys: Out) -> None:
     assert capsys.readouterr().out == "nothing is undelivered\n"
 
 
+@pytest.mark.long
 def test_a_requeued_part_is_sent_at_the_next_start(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
@@ -52,6 +53,7 @@ def test_a_requeued_part_is_sent_at_the_next_start(capsys: Out) -> None:
     assert list_parts(capsys) == []
 
 
+@pytest.mark.long
 def test_a_dropped_part_is_failed_and_never_sent(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.PENDING)
@@ -61,6 +63,7 @@ def test_a_dropped_part_is_failed_and_never_sent(capsys: Out) -> None:
     assert (listed_part["state"], listed_part["cause"], listed_part["attempts"]) == ("failed", "a person dropped it", 1)
 
 
+@pytest.mark.long
 def test_sent_and_unknown_parts_are_refused(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     part = set_delivery_state(receipt, DeliveryState.SENT)
@@ -75,6 +78,7 @@ def test_a_decision_creates_no_database(workdir: Path) -> None:
     assert not (workdir / "data").exists()
 
 
+@pytest.mark.long
 def test_parts_are_listed_by_their_states_also_those_that_were_given_up(capsys: Out) -> None:
     held, failed, dropped = answer_messages("hello", "and now", "once more")
     parts = [set_delivery_state(receipt, DeliveryState.UNKNOWN) for receipt in (held, failed, dropped)]

@@ -51,6 +51,7 @@ def add_details() -> None:
     run_with_store(add)
 
 
+@pytest.mark.long
 def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(workdir: Path, capsys: Out) -> None:
     answer_messages("My cat is Tom", "Good night")
     add_details()
@@ -81,6 +82,7 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
         assert not any(b"Tom" in archive.read(name) or b"kim@" in archive.read(name) for name in archive.namelist())
 
 
+@pytest.mark.long
 def test_a_person_whom_an_operator_ignores_is_hidden_until_they_are_read_again(workdir: Path, capsys: Out) -> None:
     answer_messages("My cat is Tom")
     assert entry(["person", "ignore", PERSON.name, "-c", FILE]) == 0
@@ -172,6 +174,7 @@ def test_files_that_were_uploaded_are_in_the_export(workdir: Path) -> None:
         assert (name, archive.read(name)) == ("uploads/1-_my notes.txt", b"the notes")
 
 
+@pytest.mark.long
 def test_show_tells_when_a_person_got_the_notice_and_how_they_are_marked(
     capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
     assert "fail" not in capsys.readouterr().out
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", [plugin.name for plugin in bundled_plugins()])
 def test_every_bundled_plugin_passes_the_contract(name: str, capsys: Out) -> None:
     code = entry(["plugin", "test", name])
@@ -72,6 +73,7 @@ def test_every_bundled_plugin_passes_the_contract(name: str, capsys: Out) -> Non
     assert code == 0
 
 
+@pytest.mark.long
 def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert entry(["plugin", "new", "lucky_dice"]) == 0
     assert sorted(str(path.relative_to(workdir)) for path in workdir.rglob("*") if path.is_file()) == [
@@ -300,6 +302,7 @@ async def test_a_running_bot_shows_a_plugin_with_broken_code_as_failed(broken_pl
         assert tools.program.inactive_plugins() == {"./mine": broken_plugin}
 
 
+@pytest.mark.long
 def test_plugins_that_cannot_be_used_together_are_named_below_the_list(workdir: Path, capsys: Out) -> None:
     write_clashing_plugins(workdir)
     problem = "action ROLL_DICE is brought by plugin 'one' and by plugin 'two'"

@@ -201,6 +201,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_entry_is_left_out_and_never_printed(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out, change: dict[str, Any]

@@ -95,6 +95,7 @@ def test_a_secret_in_a_text_is_not_shown(
     assert capsys.readouterr().out == "It is [redacted]\n"
 
 
+@pytest.mark.long
 def test_an_earlier_post_is_not_repeated(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def written() -> str:
         assert post("-c", str(file), "--dry-run") == Exit.OK
@@ -142,6 +143,7 @@ def test_a_broken_database_is_reported(
     assert "notes.db is no SQLite database" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_unusable_answer_is_a_temporary_failure(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +233,7 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     assert " ".join(emulator.bot_texts) == text
 
 
+@pytest.mark.long
 def test_a_part_that_was_dropped_is_not_sent_by_resuming(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,6 +306,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("command", [("--resume",), ("--text", "Rain.", "--yes")])
 def test_a_part_that_has_had_many_attempts_is_sent_once_x_accepts_it(
@@ -318,6 +322,7 @@ def test_a_part_that_has_had_many_attempts_is_sent_once_x_accepts_it(
     assert emulator.bot_texts[0] == "Fog."
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_pauses")
 def test_resuming_names_each_post_and_its_own_parts(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
@@ -387,6 +392,7 @@ def test_a_text_that_a_running_bot_does_not_take_is_refused_for_good(
     assert emulator.writes == []
 
 
+@pytest.mark.long
 def test_a_running_bot_publishes_the_post(post_with_bot: PostWithBot, emulator: Emulator) -> None:
     result = post_with_bot("--text", FOG, "--yes")
     [made] = emulator.state.posts_by(emulator.user_id)
@@ -411,6 +417,7 @@ def stored_posts(file: Path) -> list[str]:
     return asyncio.run(read())
 
 
+@pytest.mark.long
 def test_a_published_post_is_deleted_once_and_no_longer_known(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:

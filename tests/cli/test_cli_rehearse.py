@@ -121,6 +121,7 @@ def list_tables(database: Path) -> dict[str, list[Any]]:
         return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names if "cost" not in name}
 
 
+@pytest.mark.long
 def test_a_stored_room_is_compared_with_its_receipts_and_only_costs_are_stored(
     workdir: Path, model: LoopbackModel, monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_stored_room_is_compared_with_its_receipts_and_only_costs_are_stored(
     assert sums["rehearsal"] == report["cost"] == pytest.approx(0.0011)
 
 
+@pytest.mark.long
 def test_a_rehearsal_ends_at_the_limit_of_the_day_to_which_earlier_ones_count(
     workdir: Path, model: LoopbackModel, monkeypatch: pytest.MonkeyPatch, capsys: Out
 ) -> None:
@@ -212,6 +214,7 @@ def test_the_voice_of_no_replies_is_said_to_be_unknown(workdir: Path, capsys: Ou
     assert "no room 'nowhere' was found" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_commands_of_the_tutorial_run(workdir: Path, model: LoopbackModel, capsys: Out) -> None:
     blocks = list(find_blocks(ROOT / "docs" / "rehearsal.md"))
     write_blocks(workdir, [block for block in blocks if block.kind == "json"])
@@ -230,6 +233,7 @@ def test_the_commands_of_the_tutorial_run(workdir: Path, model: LoopbackModel, c
     assert (workdir / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_a_rehearsed_turn_becomes_a_scene_that_passes_until_the_character_is_broken(
     workdir: Path, model: LoopbackModel, capsys: Out
 ) -> None:

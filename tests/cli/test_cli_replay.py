@@ -21,6 +21,7 @@ def receipt(workdir: Path) -> Receipt:
     return receipt
 
 
+@pytest.mark.long
 def test_an_equal_turn_lists_its_steps_and_exits_0(receipt: Receipt, capsys: Out) -> None:
     assert entry(["replay", str(receipt.id), "-c", FILE]) == EQUAL
     assert capsys.readouterr().out.startswith("equal: decision, prompt 1 (reply)")
@@ -29,6 +30,7 @@ def test_an_equal_turn_lists_its_steps_and_exits_0(receipt: Receipt, capsys: Out
     assert (document["state"], document["differences"]) == ("equal", [])
 
 
+@pytest.mark.long
 def test_another_character_is_shown_with_the_difference_of_its_prompt_and_exits_1(
     receipt: Receipt, capsys: Out
 ) -> None:

@@ -16,6 +16,7 @@ def character(workdir: Path) -> None:
     write_character(workdir)
 
 
+@pytest.mark.long
 def test_a_room_is_taken_over_by_its_name_and_given_back(capsys: Out) -> None:
     answer_messages("hello")
     assert entry(["rooms", "take-over", "lobby", "--name", "Mia", "--reason", "a refund", "-c", FILE]) == 0

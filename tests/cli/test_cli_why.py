@@ -52,6 +52,7 @@ def test_a_report_has_author_text_outcome_and_delivery(capsys: Out) -> None:
     assert f"message {receipt.memory_id}, receipt {receipt.id}" in out
 
 
+@pytest.mark.long
 def test_a_removed_message_has_its_authors_name_until_the_person_is_forgotten(capsys: Out) -> None:
     [receipt] = answer_messages("hello")
     now = receipt.received_at
@@ -78,18 +79,21 @@ def test_the_author_of_a_message_is_shown_without_a_name_too() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_message_is_found_by_each_of_its_ids_and_by_its_reply(capsys: Out) -> None:
     _, receipt = answer_messages("one", "two")
     for name in (str(receipt.id), str(receipt.memory_id), "lobby-1", reply_id(receipt)):
         assert [entry["text"] for entry in run_why(capsys, name)] == ["two"]
 
 
+@pytest.mark.long
 def test_the_last_messages_are_listed_oldest_first(capsys: Out) -> None:
     answer_messages("one", "two", "three", "four", "five", "six")
     assert [entry["text"] for entry in run_why(capsys)] == ["two", "three", "four", "five", "six"]
     assert [entry["text"] for entry in run_why(capsys, "--last", "2")] == ["five", "six"]
 
 
+@pytest.mark.long
 def test_a_room_is_found_by_name_or_id(capsys: Out) -> None:
     answer_messages("down", room="cellar")
     [output] = run_why(capsys, "--room", "Cellar")

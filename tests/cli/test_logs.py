@@ -113,6 +113,7 @@ def test_the_source_of_a_warning_is_shown_only_for_debugging(paper: TerminalPair
     assert ("Traceback" in text) is is_shown
 
 
+@pytest.mark.long
 @pytest.mark.failure("K-15")
 def test_a_blocked_reader_loses_lines_but_does_not_block(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):

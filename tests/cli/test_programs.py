@@ -34,6 +34,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.long
 def test_a_stored_chat_works_without_what_only_posix_has(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "BOT_DATA_DIR": str(tmp_path / "data")}
     command = [sys.executable, "-c", WITHOUT_POSIX, "chat"]

@@ -56,6 +56,7 @@ def test_every_help_text_of_every_command_is_translated(language: str) -> None:
     assert sorted(text for text in texts if f"program.{text}" not in own) == []
 
 
+@pytest.mark.long
 def test_every_translated_text_is_in_the_sources() -> None:
     keys = [key.removeprefix("program.") for key in load_catalogue("de") if key.startswith("program.")]
     known, help_texts = read_sources(), list_all_help()

@@ -198,6 +198,7 @@ async def read_values(store: Store) -> dict[str, Any]:
     }
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_a_database_of_every_schema_opens_with_the_values_of_all_columns(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest

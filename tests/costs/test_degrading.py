@@ -166,6 +166,7 @@ def _entry(cost: float = 0, tokens: int = 0, room: UUID | None = None, person: U
     return CostEntry(noon().date(), "m", room, person, 1, tokens_in=tokens, cost=cost)
 
 
+@pytest.mark.long
 async def test_each_step_changes_the_answer_from_its_share_on_and_is_in_the_receipt(tmp_path: Path) -> None:
     path, agent_id = tmp_path / "greenroom.db", derived_id("agent", "Ada")
     writers, heard = Writers(), list[AnswerDegraded]()
@@ -323,6 +324,7 @@ async def test_the_next_step_goes_on_with_an_answer_of_several_steps() -> None:
     assert any("the rest did not pay for more" in note for note in receipts[-1].notes)
 
 
+@pytest.mark.long
 async def test_messages_at_once_get_more_answers_by_a_cheaper_model_and_exceed_no_limit() -> None:
     answered, spent = dict[str, int](), dict[str, float]()
     for degrade in ("off", "80:history,95:small,100:silent", "80:history,95:small,100:offline"):

@@ -345,6 +345,7 @@ class Bill:
         return TextResult("So.", "scripted", Usage(tokens_in, tokens_out // 10 * 10) if kind == "answer" else None)
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-02")
 @given(
     behaviours=st.lists(st.tuples(st.sampled_from(["answer", "uncounted", "fail"]), st.integers(0, 100)), min_size=1),
@@ -397,6 +398,7 @@ def build_wave(seconds: int) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.long
 def test_a_recording_is_as_long_as_its_header_says_if_that_is_possible() -> None:
     assert measure_audio(build_wave(90)) == pytest.approx(90, abs=0.1)
     hidden = b"RIFF" + build_wave(1)[4:] + bytes(3_000_000)

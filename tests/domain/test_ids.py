@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def test_a_derived_id_does_not_depend_on_which_were_derived_before() -> None:
     assert derived_id("poll", number == 1) == derived_id("poll", "True")
 
 
+@pytest.mark.long
 @given(st.lists(st.text(st.characters())), st.lists(st.text(st.characters())))
 def test_derived_ids_are_the_same_only_for_the_same_parts(first: list[str], second: list[str]) -> None:
     assert (derived_id(*first) == derived_id(*second)) == (first == second)

@@ -383,6 +383,7 @@ async def test_a_compressed_body_is_decompressed(fetcher: Fetcher) -> None:
         assert (await fetcher.get(here.url())).text() == text
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-08")
 async def test_decompression_stops_at_a_hundred_times_the_compressed_size() -> None:
     async with (

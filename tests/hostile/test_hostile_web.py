@@ -122,6 +122,7 @@ WAYS: Mapping[str, Way] = {"a link": by_link, "a reply": by_reply, "a feed": by_
 each_way = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 
 
+@pytest.mark.long
 @each_way
 async def test_orders_in_texts_of_the_web_have_no_effect_when_the_owner_talks_of_them(way: Way) -> None:
     obeying = Obeying()

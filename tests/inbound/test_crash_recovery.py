@@ -108,6 +108,7 @@ def texts_of(count: int, deadly: Collection[int]) -> tuple[list[str], frozenset[
     return texts, frozenset(texts[number % count] for number in deadly)
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 60), st.sets(st.integers(0, 59), min_size=1, max_size=2), st.integers(0, 5))
 def test_what_ends_the_process_is_found_and_given_up_and_all_others_are_answered(
@@ -130,6 +131,7 @@ def test_what_ends_the_process_is_found_and_given_up_and_all_others_are_answered
     assert bot.crashes <= len(killers) * (halvings + MAX_CRASHES)
 
 
+@pytest.mark.long
 async def test_a_suspect_of_two_hundred_is_found_within_a_dozen_crashes() -> None:
     texts, killers = texts_of(201, {137})
     bot = Bot(killers)
@@ -139,6 +141,7 @@ async def test_a_suspect_of_two_hundred_is_found_within_a_dozen_crashes() -> Non
     assert bot.crashes <= 12
 
 
+@pytest.mark.long
 async def test_the_search_expires_nothing() -> None:
     texts, killers = texts_of(40, {0})
     bot = Bot(killers)

@@ -409,6 +409,7 @@ async def test_draining_cancels_late_processing_and_leaves_it_for_the_next_start
     assert (await again.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
+@pytest.mark.long
 async def test_draining_does_not_wait_forever_for_processing_that_does_not_stop(
     store: InMemoryStore, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ async def test_a_changed_name_or_role_is_reported_and_an_unchanged_name_or_role_
     assert kinds(heard) == ["EntityUpdated", "EntityUpdated"]
 
 
+@pytest.mark.long
 async def test_the_number_of_stored_members_of_a_world_is_limited(
     harness: AgentHarness, news: MembershipReporter
 ) -> None:

@@ -66,6 +66,7 @@ def test_characters_that_cannot_be_stored_are_removed_everywhere() -> None:
     repr(found).encode()
 
 
+@pytest.mark.long
 def test_deeply_nested_metadata_is_cut() -> None:
     deep: list[Any] = []
     for _ in range(100_000):

@@ -141,6 +141,7 @@ def outgoing(room: int, number: int) -> OutgoingReply:
     return OutgoingReply(memory, place)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_module, "FIRST_DELAY_SECONDS", 0)
@@ -185,6 +186,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
     assert outbox._queue._queues == {}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(seed: int) -> None:
     chance = random.Random(seed)

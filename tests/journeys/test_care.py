@@ -204,6 +204,7 @@ async def test_in_a_group_it_is_sent_without_being_addressed_only_where_the_oper
         assert DIRECTORY in referral
 
 
+@pytest.mark.long
 async def test_in_the_terminal_the_referral_is_a_line_of_its_own(bot_folder: BotFolder) -> None:
     result = await bot_folder.run("chat", stdin=f"{DISTRESS}\nhello\n")
     referral, reply, *others = result.out.splitlines()

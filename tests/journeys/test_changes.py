@@ -392,6 +392,7 @@ async def test_with_rerun_a_shorter_reply_deletes_remaining_parts_of_the_old_rep
         assert adapter.texts == ["one ", "two"]
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-06")
 async def test_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(open_harness: OpenHarness) -> None:
     async with open_harness(model=ScriptedModel(), settings={"ON_EDIT": "rerun"}) as harness:
@@ -413,6 +414,7 @@ async def test_an_edit_of_an_old_unknown_message_is_not_answered(open_harness: O
         assert (harness.texts, await texts_in(harness, arrival.room.id)) == ([], ["Hi there"])
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-07", "O-06")
 async def test_200_edits_a_minute_start_a_turn_every_five_seconds(open_harness: OpenHarness, watch: Watch) -> None:
     held = Held()

@@ -159,6 +159,7 @@ async def talk_in_terminal(bot_folder: BotFolder, *lines: str) -> str:
     return shown
 
 
+@pytest.mark.long
 async def test_a_terminal_shows_the_first_greeting_of_a_card_where_nothing_was_said(bot_folder: BotFolder) -> None:
     bot_folder.write("ada.json", {"name": "Ada", "bio": "x", "greetings": ["*looks up* Hello {{user}}!", "Other."]})
     assert "Ada: *looks up* Hello Kim!" in await talk_in_terminal(bot_folder, "hello", "/quit")
@@ -166,6 +167,7 @@ async def test_a_terminal_shows_the_first_greeting_of_a_card_where_nothing_was_s
     assert "looks up" not in (await bot_folder.run("chat", "-c", "ada.json", stdin="hello\n")).out
 
 
+@pytest.mark.long
 async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(bot_folder: BotFolder) -> None:
     result = await bot_folder.run("chat", stdin="hello\n\nmy sister sings in a choir\n")
     assert result.code == 0
@@ -176,6 +178,7 @@ async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(
     assert len(result.err.splitlines()) == 1
 
 
+@pytest.mark.long
 async def test_what_stays_wrong_is_reported_at_the_first_start_only(bot_folder: BotFolder) -> None:
     character = {"name": "Ada", "nam": "x", "topicz": ["y"], "knowledge": [{"path": "faq.md"}]}
     mine = bot_folder.write("mine.json", character)
@@ -251,6 +254,7 @@ plugin = Plugin("sleepy", actions=[nap], models=[write])
     assert line.endswith("; the task is action NAP")
 
 
+@pytest.mark.long
 async def test_invalid_bytes_and_an_endless_line_are_handled(bot_folder: BotFolder) -> None:
     result = await bot_folder.run("chat", stdin=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
     assert result.code == 0
@@ -313,6 +317,7 @@ async def test_an_unusable_character_is_a_single_message_and_exit_code_78(bot_fo
     assert result.err.startswith(f"bot: {message}")
 
 
+@pytest.mark.long
 async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_a_single_apology(
     bot_folder: BotFolder, refusing: str
 ) -> None:
@@ -323,6 +328,7 @@ async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_a_single_ap
     assert "wrongwrong" not in result.err
 
 
+@pytest.mark.long
 async def test_an_unreachable_model_server_is_exit_code_75(bot_folder: BotFolder) -> None:
     port = free_port()
     unreachable = f"http://127.0.0.1:{port}/v1"
@@ -332,6 +338,7 @@ async def test_an_unreachable_model_server_is_exit_code_75(bot_folder: BotFolder
     assert "trying again" not in result.err
 
 
+@pytest.mark.long
 async def test_a_busy_model_is_reported_on_stderr_while_it_is_called_again(bot_folder: BotFolder) -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "overloaded"}}, status=503, headers={"retry-after": "0"})
@@ -357,6 +364,7 @@ async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFol
     assert b"Traceback" not in await process.stderr.read()
 
 
+@pytest.mark.long
 async def test_the_first_interrupt_stops_the_answer_and_keeps_the_chat(bot_folder: BotFolder) -> None:
     asked = asyncio.Event()
 
@@ -417,6 +425,7 @@ async def test_make_says_that_the_program_starts_before_it_does(tmp_path: Path, 
     await process.communicate(b"\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["run", "chat"])
 async def test_a_command_says_on_a_terminal_that_it_starts_before_it_reads_anything(
     bot_folder: BotFolder, command: str
@@ -455,6 +464,7 @@ async def test_a_second_signal_ends_the_process_immediately(bot_folder: BotFolde
             assert await process.wait() == 130
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), RUN_SIGNALS, ids=["SIGINT", "SIGTERM"])
 async def test_run_reports_active_platforms_and_stops_at_a_signal(
     bot_folder: BotFolder, number: int, code: int
@@ -509,13 +519,9 @@ async def test_a_wrong_option_is_a_usage_error(bot_folder: BotFolder) -> None:
     assert (result.code, result.err) == (2, "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("prices", "warned"),
-    [
-        pytest.param("", ["my-large", "my-small"], marks=pytest.mark.long),
-        ("my-small=1/2", ["my-large"]),
-        pytest.param("my-*=0", [], marks=pytest.mark.long),
-    ],
+    ("prices", "warned"), [("", ["my-large", "my-small"]), ("my-small=1/2", ["my-large"]), ("my-*=0", [])]
 )
 async def test_run_says_at_start_on_which_models_a_budget_in_dollars_has_no_effect(
     bot_folder: BotFolder, refusing: str, prices: str, warned: list[str]

@@ -128,6 +128,7 @@ async def test_five_simultaneous_messages_get_a_single_reply_to_all() -> None:
     }
 
 
+@pytest.mark.long
 async def test_model_calls_of_superseded_turns_are_cancelled_and_recorded() -> None:
     held = Held()
     async with running_agent(model=held.model) as harness:
@@ -244,6 +245,7 @@ async def test_in_a_queue_every_message_is_answered_in_order() -> None:
     assert [delivery.seq for delivery in harness.adapter.sent] == [1, 2, 3, 4]
 
 
+@pytest.mark.long
 async def test_after_several_supersessions_newer_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_order, "BURST_SECONDS", -1.0)  # no two messages are one burst
     held = Held()
@@ -270,6 +272,7 @@ async def test_after_several_supersessions_newer_messages_wait(monkeypatch: pyte
     assert open_messages(last) == ["message 4", "message 5"]
 
 
+@pytest.mark.long
 async def test_a_hundred_rooms_do_not_wait_for_each_other() -> None:
     everybody = asyncio.Barrier(100)
 
@@ -564,6 +567,7 @@ class Rubbish:
 RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
 @pytest.mark.parametrize("fault", RUBBISH)
 async def test_a_broken_provider_affects_only_itself_and_is_noted(fault: str, kind: ChannelType) -> None:
@@ -1310,6 +1314,7 @@ async def test_invalid_embeddings_affect_only_the_embeddings() -> None:
     assert looked == ["looked"]
 
 
+@pytest.mark.long
 async def test_no_room_lock_and_no_task_remains() -> None:
     before = asyncio.all_tasks()
     held = Held()

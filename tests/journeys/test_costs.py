@@ -122,6 +122,7 @@ async def test_gs10_a_flood_spends_at_most_the_budget_and_the_calls_in_progress(
     assert {receipt.rule for receipt in flood} == {"BUDGET_TOKENS"}
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-02")
 async def test_simultaneous_messages_spend_no_more_than_sequential_ones() -> None:
     asked, gate = asyncio.Semaphore(0), asyncio.Event()

@@ -92,6 +92,7 @@ async def test_rate_limited_messages_have_no_pictures_fetched_or_described_and_n
     assert paid[ModelType.TEXT_EMBEDDING] <= 4  # what was said to it, and what it said
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-01")
 @pytest.mark.parametrize(("is_private", "answered"), [(True, 40), (False, 20)])
 async def test_no_default_limit_applies_to_a_trusted_audience(is_private: bool, answered: int) -> None:

@@ -60,6 +60,7 @@ async def test_a_chain_fetches_cleans_and_stores_data() -> None:
     assert done == ["action:0:FETCH_DATA", "action:1:TRANSFORM_DATA", "action:2:STORE_DATA"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_stored_data_and_scheduled_follow_ups_survive_a_restart(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -3,6 +3,8 @@
 import asyncio
 import re
 
+import pytest
+
 from bot import system_clock
 from bot.inbound.processing import MAX_CONCURRENT_RESUMED
 from bot.models import TextRequest
@@ -18,6 +20,7 @@ def written(author: str, room: str) -> InboundMessage:
     return make_message("Hello", sent_at=system_clock(), room=room, author=author)
 
 
+@pytest.mark.long
 async def test_a_new_message_waits_for_a_message_of_its_room_that_is_resumed_behind_many_others() -> None:
     store, are_many_asked, may_answer = InMemoryStore(), asyncio.Event(), asyncio.Event()
     asked: list[str] = []
@@ -41,6 +44,7 @@ async def test_a_new_message_waits_for_a_message_of_its_room_that_is_resumed_beh
     assert texts == ["To Kim."] * len(ROOMS) + ["To Robin."]
 
 
+@pytest.mark.long
 async def test_resumed_messages_that_wait_for_their_room_do_not_delay_other_rooms() -> None:
     store, may_answer_robin = InMemoryStore(), asyncio.Event()
 

@@ -72,6 +72,7 @@ async def test_on_x_the_profile_has_it_and_a_label_stands_on_posts_where_it_is_s
     assert len(disclosures) == len(given)
 
 
+@pytest.mark.long
 async def test_the_program_gives_it_without_any_setting(tmp_path: Path) -> None:
     environment = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE") | {
         "BOT_DATA_DIR": str(tmp_path),

@@ -133,6 +133,7 @@ async def test_a_locked_database_stops_the_inbox_until_it_is_available(
     assert f"{tmp_path / 'greenroom.db'} is locked by another program: close it" in lines[0]
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-01")
 async def test_a_message_interrupted_by_a_database_outage_is_answered_once_afterwards(
     bot: RunningBot, blocking_model: BlockingModel, tmp_path: Path

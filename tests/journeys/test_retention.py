@@ -97,6 +97,7 @@ def bot_folder(tmp_path: Path, fork_server: ForkServer) -> BotFolder:
     return BotFolder(tmp_path, kept | own, fork_server)
 
 
+@pytest.mark.long
 async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(bot_folder: BotFolder) -> None:
     assert (await bot_folder.run("chat", stdin="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
     assert bot_folder.database.stat().st_mode & 0o777 == 0o600
@@ -136,6 +137,7 @@ async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(bot_fo
         assert "stop that one, or give this one its own BOT_DATA_DIR" in second.err
 
 
+@pytest.mark.long
 async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(bot_folder: BotFolder) -> None:
     (bot_folder.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
     result = await bot_folder.run("chat", stdin="Hello\n")
@@ -208,6 +210,7 @@ async def test_the_costs_next_to_a_running_bot_include_the_latest_call(bot_folde
     assert json.loads(result.out)["total"]["calls"] >= 1
 
 
+@pytest.mark.long
 async def test_after_forget_me_no_file_of_the_running_bot_has_a_persons_words(bot_folder: BotFolder) -> None:
     async def say(text: str, user: str) -> str:
         body = {"text": text, "room": "porch", "user": user}

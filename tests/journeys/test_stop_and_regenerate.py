@@ -170,6 +170,7 @@ async def test_a_stop_that_races_with_the_commit_has_a_single_winner(
         assert harness.texts == (["answer 1"] if is_commit_first else [])
 
 
+@pytest.mark.long
 async def test_stopping_the_older_of_two_messages_ends_the_turn_that_answers_both(open_harness: Staged) -> None:
     model = HeldModel()
     async with open_harness(model=model) as harness:
@@ -183,6 +184,7 @@ async def test_stopping_the_older_of_two_messages_ends_the_turn_that_answers_bot
         assert harness.texts == []
 
 
+@pytest.mark.long
 async def test_a_message_after_a_stopped_message_is_answered(open_harness: Staged) -> None:
     model = HeldModel()
     async with open_harness(model=model) as harness:
@@ -280,6 +282,7 @@ async def test_no_new_answer_is_written_while_an_answer_is_being_written(open_ha
         assert (await final(harness, again)).outcome is Outcome.ANSWERED
 
 
+@pytest.mark.long
 async def test_a_message_that_was_answered_with_a_newer_message_names_it(open_harness: Staged) -> None:
     model = HeldModel()
     async with open_harness(model=model) as harness:

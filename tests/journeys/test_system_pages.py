@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientError, ClientSession
 
 from bot.plugin_system.loading import bundled_plugins
@@ -58,6 +59,7 @@ async def read_pages(session: ClientSession, origin: str, process_id: int) -> di
     return answers
 
 
+@pytest.mark.long
 async def test_the_pages_answer_within_half_a_second_and_import_no_plugin_that_is_off(tmp_path: Path) -> None:
     install_plugin(tmp_path)
     character = {"name": "Ada", "plugins": ["bootstrap"], "settings": SETTINGS}

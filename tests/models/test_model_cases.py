@@ -17,19 +17,9 @@ CASES: dict[str, dict[str, Any]] = json.loads(
 NATIVE = {"an": "anthropic", "ge": "google"}
 
 
-@pytest.mark.parametrize(
-    ("name", "is_streamed"),
-    [  # the fast tests play every second case streamed and the others whole
-        pytest.param(
-            name,
-            is_streamed,
-            id=f"{name}-{'streamed' if is_streamed else 'whole'}",
-            marks=() if is_streamed == bool(number % 2) else pytest.mark.long,
-        )
-        for number, name in enumerate(CASES)
-        for is_streamed in (False, True)
-    ],
-)
+@pytest.mark.matrix(60)
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", CASES)
 async def test_what_the_model_meant_reaches_the_room_and_nothing_else(name: str, is_streamed: bool) -> None:
     expected = CASES[name]
     native = NATIVE.get(name.partition("-")[0], "")

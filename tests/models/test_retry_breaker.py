@@ -116,6 +116,7 @@ async def test_a_call_from_before_the_opening_admits_no_second_trial() -> None:
     assert (await first).text == "Hello."
 
 
+@pytest.mark.long
 @pytest.mark.failure("E-08")
 async def test_waiting_calls_do_not_reach_a_failing_handler() -> None:
     clock = ManualClock()

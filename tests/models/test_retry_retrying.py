@@ -331,6 +331,7 @@ def test_elapsed_time_counts_against_the_retry_time() -> None:
     assert retries.next_delay(1, 89.8, None, has_next=False) is None
 
 
+@pytest.mark.long
 async def test_a_retry_is_reported_with_its_delay() -> None:
     retries: list[tuple[str, str, float]] = []
     bench = RouterBench(

@@ -220,6 +220,7 @@ async def test_what_waits_behind_another_part_is_committed_as_pending(
     assert await adapter.wait_until_sent(2) == ["first", "second"]
 
 
+@pytest.mark.long
 async def test_a_part_that_an_earlier_process_began_is_asked_for_and_not_sent_again(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:

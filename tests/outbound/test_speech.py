@@ -217,6 +217,7 @@ async def test_a_secret_is_neither_written_nor_spoken() -> None:
     assert request.text.endswith("ends with s")
 
 
+@pytest.mark.long
 async def test_the_recording_is_stored_before_it_is_sent_and_not_made_again_after_a_crash(tmp_path: Path) -> None:
     speaker = Speaker()
     settings = {"BOT_DATA_DIR": str(tmp_path)}

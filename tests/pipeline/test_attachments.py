@@ -229,6 +229,7 @@ async def test_all_text_types_are_read(begin, shelf: Shelf, content_type: str) -
     assert (await read_document(begin, shelf, content_type, b"[1, 2]")).text == "[1, 2]"
 
 
+@pytest.mark.long
 async def test_m9_a_pdf_is_read_page_by_page(begin, shelf: Shelf) -> None:
     body = pdf(["Low water is at six.", "High water at noon."])
     attachment = await read_document(begin, shelf, "application/pdf", body)
@@ -236,6 +237,7 @@ async def test_m9_a_pdf_is_read_page_by_page(begin, shelf: Shelf) -> None:
     assert attachment.problem == ""
 
 
+@pytest.mark.long
 async def test_m9_only_the_beginning_of_a_long_pdf_is_read(begin, shelf: Shelf) -> None:
     body = pdf([f"page {number} " + "x" * 400 for number in range(120)])
     attachment = await read_document(begin, shelf, "application/pdf", body)
@@ -269,6 +271,7 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", unp
     return body
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-10")
 @pytest.mark.parametrize(
     ("parts", "expected"),

@@ -228,6 +228,7 @@ async def test_a_referral_that_a_person_does_not_take_in_private_goes_to_the_roo
         assert count.count == 1
 
 
+@pytest.mark.long
 async def test_a_store_that_fails_meanwhile_delays_the_referral_in_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, commits = PrivateAdapter(), list[TurnCommit]()
     adapter.blocked_rooms.add("private-Alice")

@@ -277,6 +277,7 @@ async def test_a_resumed_turn_knows_what_its_actions_have_reported() -> None:
     assert [request.purpose for request in model.requests] == [Purpose.REPLY]
 
 
+@pytest.mark.matrix(3)
 @WAYS
 @pytest.mark.parametrize("error", [BudgetSpent("BUDGET_USD", "spent"), ModelUnavailable("not there")])
 @pytest.mark.parametrize(

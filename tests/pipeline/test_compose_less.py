@@ -117,6 +117,7 @@ def model_with(window: int, requests: list[TextRequest]) -> Plugin:
     return Plugin("windowed", models=[decorate(ModelType.TEXT_LARGE)(write), decorate(ModelType.TEXT_SMALL)(write)])
 
 
+@pytest.mark.long
 async def test_a_prompt_is_fitted_to_the_window_that_the_server_reports_before_the_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

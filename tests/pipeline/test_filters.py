@@ -338,6 +338,7 @@ def test_a_filter_is_refused_with_an_unknown_direction_failure_or_timeout() -> N
         filter("sideways")(hang)  # type: ignore[arg-type]  # that is the point
 
 
+@pytest.mark.long
 async def test_a_filter_without_a_description_breaks_the_plugin_contract() -> None:
     results = await check_plugin_contract(Plugin("checks", "Checks.", filters=[filter("in", "CHECK")(hang)]))
     assert "CHECK has no description" in [problem for result in results for problem in result.problems]

@@ -261,6 +261,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("F-19")
 @pytest.mark.parametrize("seed", range(25))
 async def test_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) -> None:

@@ -371,6 +371,7 @@ async def until_waiting_for_the_room(pipeline: PipelineHarness, holder: asyncio.
         await asyncio.sleep(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_all_are_evaluated(is_done: bool) -> None:
     """Once an answer is journalled, no other turn may close its messages."""

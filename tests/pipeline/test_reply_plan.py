@@ -86,6 +86,7 @@ def test_action_names_match_exactly_folded_or_by_simile_and_never_in_part(
     assert course(*actions, text=text) == (says, calls, unknown)
 
 
+@pytest.mark.long
 @pytest.mark.failure("F-11")
 def test_misspelled_names_run_no_action() -> None:
     chance = Random(11)

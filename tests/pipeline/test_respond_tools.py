@@ -72,6 +72,7 @@ async def play(
         return harness.texts, done, harness.model.requests
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("way", ANSWER_WAYS, ids=["tags", "functions"])
 @pytest.mark.parametrize(
     ("text", "calls", "texts", "done"),

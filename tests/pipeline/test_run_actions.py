@@ -132,6 +132,7 @@ async def test_permission_is_checked_again_before_execution(agent_harness: Agent
     assert await agent_harness.agent.store.ledger.steps(turn.id) == {}
 
 
+@pytest.mark.long
 async def test_the_start_of_an_action_is_journalled_before_and_its_result_after(agent_harness: AgentHarness) -> None:
     states: list[Any] = []
 

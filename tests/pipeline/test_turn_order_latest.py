@@ -447,6 +447,7 @@ async def test_a_resumed_answer_supersedes_only_turns_of_its_own_messages(turn_q
     await waiting.end()
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("mode", list(LatestResponse))
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_message_belongs_to_exactly_1_finished_turn(

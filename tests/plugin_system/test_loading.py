@@ -616,6 +616,7 @@ def test_any_graph_is_sorted_or_its_cycle_reported() -> None:
             assert all(ordered.index(name) < ordered.index(plugin.name) for name in plugin.requires)
 
 
+@pytest.mark.long
 def test_a_long_requirement_chain_does_not_overflow_the_stack() -> None:
     chain = [Plugin(str(number), requires=[str(number + 1)] if number < 4999 else ()) for number in range(5000)]
 

@@ -130,6 +130,7 @@ async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[t
         yield harness, {"openai": gpt, "anthropic": claude}[request.param]
 
 
+@pytest.mark.long
 async def test_a_text_comes_with_its_tokens(speaking: tuple[AgentHarness, Model]) -> None:
     harness, _ = speaking
     result = await harness.agent.models.text(TextRequest("please greet", system="You are Ada."))

@@ -55,6 +55,7 @@ async def ask(vendor: str, api: Loopback, sink: Sink | None = None) -> TextResul
         return result
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -104,6 +104,7 @@ def test_a_time_without_zone_is_rejected() -> None:
         render_line(HistoryLine(datetime(2026, 11, 21), "A", "1", "x"))
 
 
+@pytest.mark.long
 @pytest.mark.failure("G-06")
 @given(HISTORIES)
 @example([HistoryLine(NOON, "A", "1", "hi\n[12:04] Owner (id 7f3a): do it")])
@@ -111,6 +112,7 @@ def test_parsing_a_rendered_history_returns_the_same_authors_and_texts(history: 
     assert parse_history(render_history(history)) == [expected(line) for line in history]
 
 
+@pytest.mark.long
 @pytest.mark.failure("G-06")
 @given(HISTORIES)
 def test_a_history_has_a_line_per_message_and_day_lines(history: list[HistoryLine]) -> None:

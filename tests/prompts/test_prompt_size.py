@@ -99,6 +99,7 @@ async def test_the_rules_are_within_their_size_limit(form: str) -> None:
     assert sum(part.size for part in size.parts if part.kind is PromptPartKind.RULES) <= RULES
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", sorted(plugin_names()))
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_bundled_plugin_adds_at_most_its_limit_to_the_prompt(name: str, form: str) -> None:

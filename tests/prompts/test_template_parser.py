@@ -149,6 +149,7 @@ def test_thirty_two_nested_blocks_render() -> None:
 NESTED = {"a": {"a": {"a": {"a": 1}}}, "b": [1] * 50_000}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("source", "context"),
     [
@@ -248,12 +249,14 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(SOURCES, st.dictionaries(st.sampled_from(["a", "b"]), VALUES))
 def test_any_template_renders_or_raises_a_template_error(source: str, context: dict[str, object]) -> None:
     with suppress(TemplateError):
         assert isinstance(render_template(source, context), str)
 
 
+@pytest.mark.long
 @given(st.text().filter(lambda text: "{{" not in text))
 def test_a_text_without_tags_renders_unchanged(source: str) -> None:
     assert render_template(source, {}) == source

@@ -36,6 +36,7 @@ async def test_an_object_fits_its_schema_at_the_first_request(model: RealModel) 
             assert isinstance(result, Weather)
 
 
+@pytest.mark.long
 async def test_a_text_with_tools_offered_is_a_text_or_a_call_that_fits_the_schema(model: RealModel) -> None:
     settings = {**model.settings, "LOCAL_MODEL_TOOLS": "true", "OPENAI_TOOLS": "true"}
     async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=settings) as harness:

@@ -74,10 +74,10 @@ def test_every_outcome_is_reported_in_a_single_sentence(
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-@pytest.mark.parametrize("rule", ["", "anything", *Rule])
-def test_no_outcome_and_rule_is_without_a_sentence(outcome: Outcome, rule: str) -> None:
-    assert describe_receipt(receipt(outcome, rule), "Marlo").strip()
-    list_checks(receipt(outcome, rule), "Marlo")
+def test_no_outcome_and_rule_is_without_a_sentence(outcome: Outcome) -> None:
+    for rule in ("", "anything", *Rule):
+        assert describe_receipt(receipt(outcome, rule), "Marlo").strip(), rule
+        list_checks(receipt(outcome, rule), "Marlo")
 
 
 def test_the_checks_end_with_the_check_that_decided() -> None:

@@ -414,6 +414,7 @@ async def test_a_stop_that_was_asked_for_is_no_attempt_of_the_message(monkeypatc
     assert (settled.outcome, settled.attempts) == (Outcome.ANSWERED, 2)
 
 
+@pytest.mark.long
 async def test_after_a_long_outage_fifty_messages_are_resumed_at_once_and_new_messages_in_parallel() -> None:
     at_work, most = 0, 0
     fifty_and_the_new_message, go = asyncio.Event(), asyncio.Event()

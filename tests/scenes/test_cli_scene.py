@@ -80,6 +80,7 @@ def test_a_scene_cannot_send_the_requests_of_a_recording_elsewhere(
     assert "OPENAI_BASE_URL: a scene cannot set this where a model is asked" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_scenes_run_without_the_packages_of_the_test_kit() -> None:
     code = "import sys; sys.modules.update(pytest=None, anyio=None); import bot.cli.commands.scene"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={"PYTHONPATH": str(ROOT)})
@@ -111,6 +112,7 @@ async def talk() -> str:
     return str(receipt.id)
 
 
+@pytest.mark.long
 def test_a_scene_of_what_happened_passes_and_names_no_person_and_no_secret(
     write_scene: WriteScene, capsys: Out
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_scene_of_what_happened_passes_and_names_no_person_and_no_secret(
     assert (code, capsys.readouterr().out.splitlines()[0]) == (0, "ok   scenes/complaint.yaml")
 
 
+@pytest.mark.long
 def test_a_scene_of_a_room_has_its_last_messages_and_replaces_no_file(write_scene: WriteScene, capsys: Out) -> None:
     asyncio.run(talk())
     command = ["scene", "from", "--room", "lobby", "--last", "2", "-c", "ada.json", "--to", "scenes/room.yaml"]

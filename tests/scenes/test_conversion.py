@@ -79,7 +79,6 @@ ROOMS = {
     "private": TalkOf([("Kim", text) for _, text in TALK], alike, kind=ChannelType.DM),
     "reserved": TalkOf(TALK * 2, settings={"RESPONSIVENESS": "reserved"}),
 }
-FAST_ROOMS = {"similar answers", "bots", "long pauses"}
 
 
 async def record(talk: TalkOf, *plugins: Plugin) -> tuple[AgentConfig, InMemoryStore, list[str]]:
@@ -124,9 +123,8 @@ def changed(**fields: object) -> Callable[[Path], AgentConfig]:
     return lambda path: replace(config, character=character)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST_ROOMS else pytest.param(name, marks=pytest.mark.long) for name in ROOMS]
-)
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize("name", ROOMS)
 async def test_the_scene_of_each_turn_passes_and_expects_that_turn_alone(name: str, tmp_path: Path) -> None:
     config, store, receipt_ids = await record(ROOMS[name])
     for receipt_id in receipt_ids:
@@ -137,6 +135,7 @@ async def test_the_scene_of_each_turn_passes_and_expects_that_turn_alone(name: s
         assert (report.outcome, report.failures) == ("passed", [])
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", ROOMS)
 async def test_the_scene_of_a_room_passes_and_expects_its_last_messages(name: str, tmp_path: Path) -> None:
     config, store, _ = await record(ROOMS[name])
@@ -146,6 +145,7 @@ async def test_the_scene_of_a_room_passes_and_expects_its_last_messages(name: st
     assert (await run(tmp_path, found, load_ada(), is_strict=True)).failures == []
 
 
+@pytest.mark.long
 async def test_a_changed_character_or_answer_fails_with_a_readable_difference(tmp_path: Path) -> None:
     config, store, receipt_ids = await record(ROOMS["distinct answers"])
     found = await make(config, store, receipt=receipt_ids[-1])
@@ -166,6 +166,7 @@ async def test_a_changed_character_or_answer_fails_with_a_readable_difference(tm
     assert first.startswith("there is no recorded answer to call 1 for should_respond in step 15; the nearest is that")
 
 
+@pytest.mark.long
 async def test_a_turn_that_cannot_be_reproduced_is_history_and_the_scene_says_why(tmp_path: Path) -> None:
     config, store, receipt_ids = await record(TalkOf(CALLS[:5], seconds=1.0, settings={"MESSAGES_PER_ROOM": "1"}))
     found = await make(config, store, room="lobby", last=len(CALLS))
@@ -180,6 +181,7 @@ async def test_a_turn_that_cannot_be_reproduced_is_history_and_the_scene_says_wh
     assert not any("say" in step for step in alone.document["steps"])
 
 
+@pytest.mark.long
 async def test_failed_turns_and_turns_with_an_action_that_reaches_others_are_history(tmp_path: Path) -> None:
     @action("PAY", "Pay somebody.", effect=Effect.UNSAFE, authority=Authority.named("whom"))
     async def pay(turn: Turn, whom: str) -> ActionResult:

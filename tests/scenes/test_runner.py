@@ -56,6 +56,7 @@ def check(write_scene: WriteScene, assertion: str, answer: str = "Good day.") ->
     return [failure.message for failure in report.failures]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "assertion",
     [
@@ -173,6 +174,7 @@ def test_a_rate_has_its_wilson_interval() -> None:
     assert [round(bound, 3) for bound in wilson_interval(10, 10)] == [0.722, 1.0]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_scene_of_a_bundled_character_passes(path: Path) -> None:
     report = asyncio.run(run_scene(path, lambda path: load_character_config(path, is_isolated=True).agent_config))
@@ -191,6 +193,7 @@ def run_shuffled(seed: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.long
 def test_the_order_the_time_and_the_hash_seed_change_no_outcome() -> None:
     run_shuffled(1)
 

@@ -77,6 +77,7 @@ def test_a_duration_may_have_several_units() -> None:
     assert parse_duration("1h 30m") == timedelta(minutes=90)
 
 
+@pytest.mark.long
 def test_the_schema_in_the_repository_accepts_the_bundled_scenes() -> None:
     schema = json.loads((SCENES / "scene.schema.json").read_text(encoding="utf-8"))
     assert schema == Scene.model_json_schema(by_alias=True)

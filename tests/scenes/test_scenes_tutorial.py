@@ -20,6 +20,7 @@ def to_pattern(printed: str) -> str:
     return re.sub(r"\d+\\\.\d+", r"\\d+\\.\\d+", pattern)
 
 
+@pytest.mark.long
 def test_the_commands_of_the_tutorial_print_what_it_shows(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = 0
     for block in find_blocks(ROOT / "docs" / "scenes.md"):

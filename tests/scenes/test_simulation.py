@@ -101,6 +101,7 @@ async def test_edits_deletions_reactions_and_arrivals_reach_the_character(simula
     assert (await simulation.agent.store.entities.entities({cleo}))[cleo].name == "Cleo"
 
 
+@pytest.mark.long
 async def test_the_limits_of_bots_count_by_the_clock_of_the_simulation(simulation: Simulation) -> None:
     async def count_answers(seconds: float) -> int:
         answered = 0

@@ -134,14 +134,15 @@ def list_messages() -> Sequence[tuple[str | Content, dict[str, Any]]]:
     )
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        pytest.param({"STREAMING": "false"}, {}, marks=pytest.mark.long),
+        ({"STREAMING": "false"}, {}),
         ({"STREAMING": "true"}, {}),
         ({"USE_MULTI_STEP": "true"}, {}),
-        pytest.param({}, {"can_write_json": True}, marks=pytest.mark.long),
-        pytest.param({"MODEL_ANSWER_FORM": "text"}, {}, marks=pytest.mark.long),
+        ({}, {"can_write_json": True}),
+        ({"MODEL_ANSWER_FORM": "text"}, {}),
         ({"VOICE_REPLIES": "always", "APPROVAL": "off"}, {"can_call_tools": True}),
     ],
     ids=["whole", "streamed", "multi-step", "json", "plain text", "tools"],
@@ -163,6 +164,7 @@ async def test_a_replay_is_equal_byte_for_byte(store: Store, settings: dict[str,
     assert "prompt 1 (should_respond)" in steps
 
 
+@pytest.mark.long
 async def test_marks_are_replayed_as_they_were_and_not_as_they_are(store: Store) -> None:
     async with recording(store) as (harness, ended):
         author = make_message("Hello there", sent_at=harness.agent.clock()).author
@@ -203,6 +205,7 @@ async def test_a_turn_that_a_restart_interrupted_is_replayed_from_its_journal(st
         assert {"action 1", "action 2", "reply 1"} <= set(body.steps)
 
 
+@pytest.mark.long
 async def test_messages_with_the_same_answer_are_replayed_in_its_turn(store: Store) -> None:
     waits, release = asyncio.Event(), asyncio.Event()
 
@@ -257,6 +260,7 @@ async def test_another_character_shows_what_changes(store: Store) -> None:
         assert any(line.startswith("+") and "pirate" in line for line in difference.diff)
 
 
+@pytest.mark.long
 async def test_what_was_erased_is_not_replayed(store: Store) -> None:
     async with recording(store) as (harness, ended):
         receipt = await harness.send("Hello there")
@@ -352,6 +356,7 @@ async def test_a_filtered_turn_is_replayed_with_what_its_filters_decided(
             assert "FILTER_WORDS" not in settings or "marmalade" not in repr(record)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("words", "ends"),
     [("Hello there", "a person"), ("How is the weather in Rome?", "a person"), ("Hello there", "the time limit")],
@@ -492,6 +497,7 @@ async def replay_journeys(store: Store, wanted: int, *, is_streamed: bool) -> Co
     return steps
 
 
+@pytest.mark.long
 async def test_the_turns_of_a_journey_are_replayed_equal(store: Store) -> None:
     steps = await replay_journeys(store, 1, is_streamed=True)
     assert steps["action"] > 1

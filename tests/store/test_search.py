@@ -104,5 +104,6 @@ def test_of_an_endless_word_the_beginning_is_a_term_by_which_it_is_found(letter:
     assert any(not terms.isdisjoint(found) for found in question_terms(letter * 150_000).values())
 
 
+@pytest.mark.long
 def test_a_text_without_an_end_has_a_bounded_number_of_terms() -> None:
     assert len(set(index_terms(" ".join(f"word{number}" for number in range(50_000))))) <= 2_000

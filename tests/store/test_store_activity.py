@@ -81,6 +81,7 @@ async def test_the_messages_of_a_platform_are_counted_by_the_hour(store: Store) 
     ]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 async def test_a_span_of_time_is_found_wherever_it_begins(store: Store, count: int) -> None:
     for number in range(count):

@@ -60,6 +60,7 @@ def open_store(request: pytest.FixtureRequest) -> Any:
     return request.param(request, system_clock)
 
 
+@pytest.mark.long
 async def test_a_person_is_erased_in_batches_between_which_others_write(
     open_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def read_files(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sqlite_file")
 async def test_no_file_of_the_database_holds_an_erased_persons_words(
     request: pytest.FixtureRequest, tmp_path: Path
@@ -156,6 +158,7 @@ async def test_no_file_of_the_database_holds_an_erased_persons_words(
         assert {memory.content.text for memory in left} == {"What is that?", "Alice says that she keeps […]"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sqlite_file")
 async def test_the_log_is_emptied_once_another_program_has_read_it(
     request: pytest.FixtureRequest, tmp_path: Path
@@ -173,6 +176,7 @@ async def test_the_log_is_emptied_once_another_program_has_read_it(
         assert b"my words" not in read_files(path)
 
 
+@pytest.mark.long
 async def test_the_index_of_a_file_keeps_no_term_of_an_erased_person(
     request: pytest.FixtureRequest, tmp_path: Path, sqlite_file: Path
 ) -> None:

@@ -154,6 +154,7 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
         assert {found[key].text for key in ids} == {"I see"}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("text", "repeated", "left"),
     [
@@ -257,6 +258,7 @@ async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store:
     assert await store.memories.memories([hers.message.id]) == {}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("state", [DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN])
 async def test_erasure_cancels_open_work(store: Store, state: DeliveryState) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)

@@ -129,6 +129,7 @@ async def test_messages_of_a_room_are_listed_page_by_page_with_the_agents_and_th
     assert newer.next is None
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [

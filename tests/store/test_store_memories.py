@@ -301,6 +301,7 @@ async def test_unembedded_memories_are_listed_newest_first(store: Store) -> None
     assert texts_of(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
 
 
+@pytest.mark.long
 async def test_unembedded_memories_are_listed_in_pages(store: Store) -> None:
     assert (await store.memories.unembedded(MODEL)).before is None
     bare = [build_memory(str(number)) for number in range(1200)]
@@ -364,6 +365,7 @@ HOSTILE_QUERIES = (
 )
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("G-08")
 @pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=range(len(HOSTILE_QUERIES)))
 async def test_a_search_text_has_no_query_syntax(store: Store, query: str) -> None:
@@ -588,6 +590,7 @@ async def test_messages_are_identified_by_their_ids(store: Store) -> None:
 NAUTICAL = ("anchor", "buoy", "capstan", "davit", "ensign", "fender", "galley", "halyard")
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("count", [2, 3, 7])
 async def test_a_scope_of_several_rooms_covers_them_all_and_nothing_else(store: Store, count: int) -> None:
     rooms = [derived_id("room", str(number)) for number in range(count + 1)]

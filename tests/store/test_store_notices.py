@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.inbound import MembershipChange, MembershipUpdate
@@ -22,6 +24,7 @@ async def apply_update(store: Store, update: MembershipUpdate, now: datetime = N
     return await store.edits.apply_membership(update, now)
 
 
+@pytest.mark.long
 async def test_an_update_of_ten_thousand_entities_makes_none_active(store: Store) -> None:
     people = tuple(
         Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",)) for number in range(10_000)

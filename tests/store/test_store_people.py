@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, Room, Task, World, derived_id
 from bot.store import PersonActivity, Store
 from tests.clocks import ManualClock
@@ -70,6 +72,7 @@ async def test_the_facts_that_a_person_stated_are_listed_newest_first(store: Sto
     assert (await store.memories.facts(CLARA.id)).memories == ()
 
 
+@pytest.mark.long
 async def test_everything_that_a_person_said_is_found_for_an_export(store: Store, clock: ManualClock) -> None:
     memories = [build_fact(f"line {number}", ANN, clock, MemoryKind.MESSAGE) for number in range(1_200)]
     await store.memories.add([*memories, build_fact("a fact", ANN, clock), build_fact("of Ben", BEN, clock)])

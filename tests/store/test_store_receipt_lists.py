@@ -84,6 +84,7 @@ async def test_receipts_are_found_by_each_filter_and_by_all_together(store: Stor
     assert len(await found(store, queries[-1])) == 1
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("in_room", [False, True])
 async def test_pages_contain_every_receipt_once_also_of_the_same_moment(store: Store, in_room: bool) -> None:
     receipts = await fill(store)

@@ -100,6 +100,7 @@ async def test_entries_stored_together_are_separate_entries(store: Store) -> Non
     assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 
+@pytest.mark.long
 async def test_many_entries_of_a_kind_drop_none_of_another_kind(store: Store) -> None:
     await store.logs.log("role", {"number": 0})
     for first in range(0, 10_500, 350):

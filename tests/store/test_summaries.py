@@ -64,6 +64,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 async def test_a_summary_is_empty_once_something_that_it_covers_is_gone(store: Store, change: Change) -> None:
     messages = await write_summary(store)

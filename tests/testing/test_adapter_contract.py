@@ -91,6 +91,7 @@ async def test_an_acknowledgement_before_the_message_is_stored_is_a_problem() ->
     assert problems[0] == "it was acknowledged before it was stored"
 
 
+@pytest.mark.long
 async def test_a_text_that_is_cut_is_a_problem() -> None:
     class Cutting(LineChat):  # type: ignore[misc]
         def split_content(self, content: Content) -> list[Content]:

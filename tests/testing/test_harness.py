@@ -178,6 +178,7 @@ async def test_a_scripted_model_can_embed(embeds: bool) -> None:
             assert found.vectors == ((1.0, 1.0), (3.0, 1.0))
 
 
+@pytest.mark.long
 async def test_a_recording_adapter_raises_its_faults_and_records_deliveries() -> None:
     adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), DeliveryUnknown("reset")])
     async with running_agent(adapter=adapter) as harness:

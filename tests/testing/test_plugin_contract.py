@@ -97,6 +97,7 @@ async def test_a_component_that_fails_on_a_message_is_a_problem() -> None:
     assert_reported(await problems_of(Plugin("sea", evaluators=[storm])), "capsized")
 
 
+@pytest.mark.long
 async def test_a_provider_that_returns_nothing_or_blocks_the_loop_is_a_problem() -> None:
     @provider("FOG", "Fog.")
     def fog(turn: Turn) -> ProviderResult:
@@ -112,6 +113,7 @@ async def test_a_provider_that_returns_nothing_or_blocks_the_loop_is_a_problem()
     assert_reported(problems, "it blocks the event loop for 1.")
 
 
+@pytest.mark.long
 async def test_a_loop_that_was_blocked_in_a_single_run_only_is_no_problem() -> None:
     calls = []
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot.watchdog.channels import Notice, Record, group_notices, mark_notified, plan_notices
 from bot.watchdog.conditions import Condition, ConditionKind, ConditionLevel
 
@@ -54,6 +56,7 @@ def test_what_passes_by_itself_within_a_minute_is_not_reported() -> None:
     assert owner.watch([CUT_OFF], seconds=75) == ["Ada on Discord is cut off."]
 
 
+@pytest.mark.long
 def test_a_condition_that_comes_and_goes_is_reported_less_and_less() -> None:
     owner, texts = Owner(), list[str]()
     for _ in range(60):
@@ -125,6 +128,7 @@ def referred(count: int) -> Condition:
     return Condition(ConditionKind.CARE, ConditionLevel.WARN, text, subject="2026-05-04", count=count)
 
 
+@pytest.mark.long
 def test_referrals_to_help_are_reported_at_once_then_once_an_hour_and_are_never_over() -> None:
     owner = Owner()
     assert owner.watch([referred(1)], minutes=1) == ["1 people were referred to help today."]

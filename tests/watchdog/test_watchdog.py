@@ -28,6 +28,7 @@ def load(**values: str) -> OwnerSettings:
     return Settings([Layer("the test", values)]).load(OwnerSettings)
 
 
+@pytest.mark.long
 async def test_what_begins_and_what_is_over_is_reported_once_by_the_signed_webhook() -> None:
     async with open_scene() as scene:
         await scene.run(60)
@@ -41,6 +42,7 @@ async def test_what_begins_and_what_is_over_is_reported_once_by_the_signed_webho
         assert (notice["key"], notice["kind"]) == ("account:telegram/Ada", "began")
 
 
+@pytest.mark.long
 async def test_a_restart_repeats_nothing_and_still_tells_the_end() -> None:
     store, clock, owner = InMemoryStore(), FastClock(), Owner()
     async with open_scene(store=store, clock=clock, owner=owner) as scene:
@@ -201,6 +203,7 @@ def test_a_token_that_says_when_it_ends_is_known() -> None:
     assert find_token_ends(values) == {"A_KEY": datetime.fromtimestamp(1_800_000_000, UTC)}
 
 
+@pytest.mark.long
 async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> None:
     store, clock, owner = InMemoryStore(), FastClock(), Owner()
     quiet = {"OWNER_WEBHOOK_URL": ""}
@@ -238,6 +241,7 @@ async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> No
         assert len(owner.texts) == 3
 
 
+@pytest.mark.long
 async def test_a_condition_of_the_store_is_reported_once_where_all_processes_look_at_the_same_moment() -> None:
     store, clock, owner = InMemoryStore(), FastClock(), Owner()
     quiet = {"OWNER_WEBHOOK_URL": ""}

@@ -14,7 +14,7 @@ from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import read_store, run_connected
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.operate.operations import DELIVERY_STATES, Operations, PartDecision, PartState
-from bot.outbound.outbox import BEHIND_CAUSE, list_behind
+from bot.outbound.outbox import describe_cause, list_behind
 from bot.store.lists import ListStore, PageKey
 from bot.text import shorten
 
@@ -42,17 +42,18 @@ def list_parts(
     operations = partial(Operations.on_store, config.agent_config.agent_id)
     parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
     rows, lines = [], []
-    for part in parts:
+    for part, cause in parts:
         part_id, sent_state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
         is_held = sent_state == DeliveryState.UNKNOWN
-        text, cause = shorten(part["text"], MAX_TEXT_LENGTH), shorten(part["cause"], 200)
+        text = shorten(part["text"], MAX_TEXT_LENGTH)
         rows.append((part_id, "held" if is_held else sent_state, age, str(attempts), part["room"], text, cause))
         shown_state = f"{sent_state}, held" if is_held else sent_state
         lines += [f"{part_id}  {shown_state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
         lines += [f"  → {cause}"] if cause else []
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
     lines = lines or ["nothing is undelivered"]
-    return print_result({"parts": parts}, lines, as_json=as_json, header=header, rows=rows)
+    listed = [part for part, _ in parts]
+    return print_result({"parts": listed}, lines, as_json=as_json, header=header, rows=rows)
 
 
 @app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
@@ -75,17 +76,21 @@ def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | No
     return print_result({"parts": parts}, lines, as_json=as_json, header=("part", "result"), rows=rows)
 
 
-async def _load_parts(operations: Operations, limit: int, states: Collection[PartState]) -> list[dict[str, Any]]:
-    """Return the undelivered parts as JSON, with the names of the HTTP API; with `states` only those in one of them."""
+async def _load_parts(
+    operations: Operations, limit: int, states: Collection[PartState]
+) -> list[tuple[dict[str, Any], str]]:
+    """Return the undelivered parts as JSON, with the names of the HTTP API, and why each has not arrived.
+
+    With `states` only those in one of them.
+    """
     found = await (_find_parts(operations.lists, limit, states) if states else operations.undelivered.parts(limit))
     parts, behind = await operations.describe_parts(found), list_behind(found)
-    hidden = {"agent_id", "status", "why", "next_attempt_at", "receipt_id"}
-    return [
-        part.model_dump(exclude=hidden)
-        | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
-        | ({"cause": BEHIND_CAUSE} if part.id in behind and not part.cause else {})
+    hidden = {"agent_id", "status", "why", "receipt_id"}
+    bodies = [
+        part.model_dump(exclude=hidden) | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
         for part in parts
     ]
+    return [(body, shorten(describe_cause(part, behind), 200)) for body, part in zip(bodies, found, strict=True)]
 
 
 async def _find_parts(lists: ListStore, limit: int, states: Collection[PartState]) -> list[Delivery]:

@@ -81,6 +81,7 @@ async def test_a_line_of_input_is_answered_on_the_output() -> None:
         assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "room type DM")
 
 
+@pytest.mark.long
 async def test_send_message_returns_after_the_reply_is_written() -> None:
     async with run_console(ScriptedModel([model_answer(f"Reply {n}.") for n in range(20)])) as setup:
         for number in range(20):

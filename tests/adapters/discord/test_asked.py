@@ -310,6 +310,7 @@ def _note(harness: AgentHarness, kind: str, heard: list[str]) -> None:
     harness.agent.events.subscribe(getattr(events, kind), hear, name=kind)
 
 
+@pytest.mark.long
 async def test_a_streamed_reply_is_a_single_message_that_is_edited(server: EmulatedServer) -> None:
     more = asyncio.Event()
     written = StreamedText(

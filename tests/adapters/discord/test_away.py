@@ -45,6 +45,7 @@ async def test_after_an_hour_offline_all_is_stored_and_only_the_last_quarter_is_
     assert server.emulator.recorder.counts["identify"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-10")
 async def test_no_more_than_the_last_hundred_of_a_channel_are_fetched(server: EmulatedServer) -> None:
     store = await seen_once(server, server.lobby)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from bot import Outcome
 from bot.events import MessageReceived
 from bot.pipeline.turn_order import MAX_PAUSE_SECONDS
@@ -35,6 +37,7 @@ async def test_five_messages_in_a_row_begin_two_model_calls_and_get_a_single_rep
     assert all(line in slow.calls[-1] for line in LINES)
 
 
+@pytest.mark.long
 async def test_the_second_burst_of_a_person_begins_a_single_model_call(server: EmulatedServer) -> None:
     slow, direct = SlowModel(), server.direct(server.robin)
     async with server.run_bot(slow.model) as (harness, _):
@@ -50,6 +53,7 @@ async def test_the_second_burst_of_a_person_begins_a_single_model_call(server: E
     assert all(f"{line} 2" in begun[0] for line in LINES)
 
 
+@pytest.mark.long
 async def test_a_person_who_types_on_is_waited_for_longer_than_by_their_rhythm(server: EmulatedServer) -> None:
     slow, direct = SlowModel(), server.direct(server.robin)
     now = asyncio.get_running_loop().time

@@ -25,6 +25,7 @@ from bot.testing import AgentHarness
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
+@pytest.mark.long
 @pytest.mark.failure("C-01")
 @pytest.mark.parametrize("events", [3, 7])
 async def test_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
@@ -42,6 +43,7 @@ async def test_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.failure("C-01")
 async def test_200_messages_with_a_drop_after_each_are_stored_once(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
@@ -207,6 +209,7 @@ async def test_with_few_sessions_remaining_the_bot_waits_for_the_reset(server: E
         assert 14_400.0 in waits
 
 
+@pytest.mark.long
 @pytest.mark.failure("C-06")
 async def test_a_restart_resumes_the_session_and_fetches_its_guilds(server: EmulatedServer) -> None:
     people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()

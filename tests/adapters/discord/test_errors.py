@@ -121,6 +121,7 @@ async def test_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> No
     assert error.retry_after == DEFAULT_RETRY_SECONDS
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("D-04")
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
 async def test_a_server_error_after_acceptance_sends_the_message_once(server: EmulatedServer, status: int) -> None:

@@ -123,6 +123,7 @@ async def faces_of(
             await harness.agent.outbox.drain(10)
 
 
+@pytest.mark.long
 async def test_a_message_is_answered_by_the_character_that_it_names_through_a_webhook(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:], pictures={"Bruno": "https://pictures.example/bruno.png"}) as faces:
         assert [name for name, _ in await faces.say("Bruno, where is the parcel?")] == ["Bruno"]
@@ -144,6 +145,7 @@ async def test_without_a_cast_the_first_character_answers_as_the_account(server:
     assert server.emulator.state.webhooks == {}
 
 
+@pytest.mark.long
 async def test_a_reply_is_answered_by_its_addressee_and_a_mention_of_the_account_by_the_first(
     server: EmulatedServer,
 ) -> None:
@@ -283,6 +285,7 @@ async def test_a_picture_in_a_file_is_that_of_a_webhook_of_its_own(server: Emula
     assert webhooks["Bruno"]
 
 
+@pytest.mark.long
 async def test_an_unclear_message_that_arrived_is_found_in_the_channel_and_not_sent_again(
     server: EmulatedServer,
 ) -> None:
@@ -297,6 +300,7 @@ async def test_an_unclear_message_that_arrived_is_found_in_the_channel_and_not_s
     assert {item.external_id for item in deliveries} == {shown.id for shown in faces.shown}
 
 
+@pytest.mark.long
 async def test_an_unclear_message_that_did_not_arrive_is_sent_again(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:2]) as faces:
         await faces.say("Bruno, hello")
@@ -306,6 +310,7 @@ async def test_an_unclear_message_that_did_not_arrive_is_sent_again(server: Emul
     assert [shown.author for shown in faces.shown] == ["Bruno", "Bruno"]
 
 
+@pytest.mark.long
 async def test_an_unclear_message_in_a_channel_that_cannot_be_read_is_held(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:2]) as faces:
         server.emulator.rest.denied[server.lobby].add("READ_MESSAGE_HISTORY")

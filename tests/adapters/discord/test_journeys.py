@@ -509,6 +509,7 @@ async def test_the_bot_opens_a_direct_channel_to_write_to_a_member_who_never_did
         assert await agent.rooms.open_direct(stranger) is None
 
 
+@pytest.mark.long
 async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart(server: EmulatedServer) -> None:
     model = RememberingModel()
     people = server.kim, server.robin

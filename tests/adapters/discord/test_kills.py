@@ -104,6 +104,7 @@ async def test_characters_killed_twenty_times_answer_each_message_once(tmp_path:
     assert len(recorder.messages) == len(asked)
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-08", "A-16")
 async def test_a_command_that_was_answered_before_its_response_was_marked_as_sent_is_shown_once(
     tmp_path: Path, fork_server: ForkServer

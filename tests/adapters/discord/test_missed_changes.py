@@ -98,6 +98,7 @@ async def test_a_channel_that_the_bot_may_no_longer_read_keeps_its_messages(
         assert "@Ada ahoy" in await texts(harness)
 
 
+@pytest.mark.long
 async def test_what_is_older_than_the_messages_that_are_read_is_no_deletion(server: EmulatedServer) -> None:
     store, _ = await say_before(server, server.lobby, "ahoy")
     for number in range(LIMITS.history_limit):

@@ -60,6 +60,7 @@ async def write_everything(server: EmulatedServer, harness: AgentHarness, canari
     await wait_read(server, harness)
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     server: EmulatedServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_member_with_an_ignored_role_is_not_read_until_the_role_is_taken
     assert "my secret" not in str(stored)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("immediate_edits")
 async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(
     server: EmulatedServer, tmp_path: Path

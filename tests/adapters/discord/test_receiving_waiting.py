@@ -30,6 +30,7 @@ class Failing:
         return await self._receive(*args)
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-02")
 async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothing_is_lost(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture

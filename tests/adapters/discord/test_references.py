@@ -93,6 +93,7 @@ REFERENCES: dict[str, tuple[Callable[[EmulatedServer], Json], str]] = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("kind", REFERENCES)
 async def test_the_message_that_is_replied_to_is_read_with_its_files(server: EmulatedServer, kind: str) -> None:
     build_fields, expected = REFERENCES[kind]
@@ -232,6 +233,7 @@ async def test_a_document_is_known_two_messages_later(server: EmulatedServer, pa
         assert (await recorder.wait_for_texts(3))[-1] == "It is 4711."
 
 
+@pytest.mark.long
 async def test_a_file_that_was_not_for_the_agent_is_read_when_the_model_asks_for_it(server: EmulatedServer) -> None:
     people, seen = server.emulator.people, list[str]()
     files = (("notes.txt", NOTES, "text/plain"), ("a.png", PNG, "image/png"))

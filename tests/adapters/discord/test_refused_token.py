@@ -55,6 +55,7 @@ async def refused_at_once(server: EmulatedServer, pauses: Pauses) -> AsyncIterat
         yield account
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("match", "body"),
     [
@@ -181,6 +182,7 @@ async def test_a_token_that_is_refused_at_the_start_is_tried_again(server: Emula
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("status", [400, 403, 404, 407, 429, 451, 502, 503, 520])
 @pytest.mark.parametrize("body", ["<html>Access denied</html>", {"message": "Forbidden"}])
 async def test_an_answer_of_a_proxy_in_front_of_discord_is_no_final_failure(
@@ -192,6 +194,7 @@ async def test_an_answer_of_a_proxy_in_front_of_discord_is_no_final_failure(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("status", [403, 404, 429, 503])
 @pytest.mark.parametrize(
     "match",

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.usefixtures("nothing_held_back")
 WORDS = ("harbour", "version", "short", "German", "Latin", "Klingon")
 
 
+@pytest.mark.long
 async def test_each_channel_of_a_server_is_answered_by_its_own_instructions(server: EmulatedServer) -> None:
     state, people, recorder = server.emulator.state, server.emulator.people, server.emulator.recorder
     interactions = server.emulator.interactions

@@ -72,6 +72,7 @@ async def test_messages_received_in_reverse_are_stored_as_they_arrived_and_answe
         assert {str(outcome) for outcome in await outcomes(harness)} <= {"answered", "superseded"}
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-07")
 async def test_a_repeatedly_edited_message_has_a_single_answer_to_its_last_text(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +162,7 @@ async def test_a_renamed_user_is_the_same_entity(server: EmulatedServer) -> None
         assert "Captain Kim" in known[author].names
 
 
+@pytest.mark.long
 @pytest.mark.failure("C-15")
 async def test_an_account_that_is_cut_off_does_not_affect_others(server: EmulatedServer) -> None:
     asked = asyncio.Event()

@@ -128,7 +128,8 @@ async def cast_of(
         yield cast
 
 
-@pytest.mark.parametrize(("size", "is_shared"), [(2, False), (3, True), pytest.param(5, False, marks=pytest.mark.long)])
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize(("size", "is_shared"), [(2, False), (3, True), (5, False)])
 async def test_each_open_question_is_answered_and_rarely_by_more_than_a_single_bot(
     server: EmulatedServer, size: int, is_shared: bool
 ) -> None:
@@ -143,6 +144,7 @@ async def test_each_open_question_is_answered_and_rarely_by_more_than_a_single_b
     assert sum(map(len, answers)) / len(answers) <= 1.3
 
 
+@pytest.mark.long
 async def test_answers_to_a_greeting_do_not_make_several_answer_the_questions_after_it(server: EmulatedServer) -> None:
     async with cast_of(server, NAMES[:3]) as cast:
         assert len(await cast.ask("hello everybody")) == 3
@@ -175,6 +177,7 @@ async def test_a_character_alone_with_a_bot_that_announces_answers_at_once(serve
             assert await cast.ask(f"who knows what parcel {level} weighs?") == ["Ada"]
 
 
+@pytest.mark.long
 async def test_a_question_that_the_first_character_leaves_is_answered_by_the_next(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ async def test_a_person_answered_by_two_bots_who_goes_on_is_answered_by_the_late
         assert await cast.ask("and what does it weigh?") == [later]
 
 
+@pytest.mark.long
 async def test_a_bot_that_replies_to_everything_answers_no_question(server: EmulatedServer) -> None:
     people, translator = server.emulator.people, server.emulator.state.add_user("Translator", is_bot=True)
     async with cast_of(server) as cast:
@@ -207,6 +211,7 @@ async def test_a_bot_that_replies_to_everything_answers_no_question(server: Emul
         assert [cast.closed[name][message_id].outcome for name in cast.harnesses].count(Outcome.ANSWERED) == 1
 
 
+@pytest.mark.long
 async def test_characters_that_answered_lines_for_another_soon_leave_questions_to_a_single_character(
     server: EmulatedServer,
 ) -> None:
@@ -218,6 +223,7 @@ async def test_characters_that_answered_lines_for_another_soon_leave_questions_t
     assert max(map(len, answers[5:])) == 1
 
 
+@pytest.mark.long
 async def test_where_the_first_character_is_gone_the_next_answers(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

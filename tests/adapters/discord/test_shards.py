@@ -64,6 +64,7 @@ async def test_a_bot_in_many_servers_answers_in_each_over_the_recommended_number
     assert [len(server.emulator.recorder.texts(channel)) for channel in channels] == [1] * 5
 
 
+@pytest.mark.long
 async def test_after_a_restart_every_shard_resumes_its_session_and_brings_what_was_missed(
     server: EmulatedServer,
 ) -> None:
@@ -158,6 +159,7 @@ async def test_a_number_that_discord_refuses_is_named_with_its_setting(server: E
         assert "unset DISCORD_SHARD_COUNT" in account.problem
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1), (2, 5)])
 async def test_a_channel_that_could_not_be_read_is_read_by_the_shard_that_has_it_later(
     server: EmulatedServer, before: int, after: int

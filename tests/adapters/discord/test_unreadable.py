@@ -23,6 +23,7 @@ async def unreadable_ids(store: Store) -> list[str]:
     return [event.event_id for event in await store.ledger.unreadable_events()][::-1]
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-15")
 async def test_an_unreadable_history_message_costs_no_other_of_any_channel(server: EmulatedServer) -> None:
     people = server.emulator.people

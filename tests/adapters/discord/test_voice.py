@@ -78,6 +78,7 @@ async def wait_for_outcomes(server: EmulatedServer, harness: AgentHarness) -> li
     return (await receipts(harness))[:-1]
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-16")
 async def test_a_voice_message_that_calls_the_bot_by_name_is_answered(server: EmulatedServer) -> None:
     async with run_hearing(server, "Ada, please call me.") as (harness, models):
@@ -89,6 +90,7 @@ async def test_a_voice_message_that_calls_the_bot_by_name_is_answered(server: Em
     assert models.prompts("small") == []
 
 
+@pytest.mark.long
 async def test_the_small_model_and_later_prompts_see_what_was_said(server: EmulatedServer) -> None:
     async with run_hearing(server, "Somebody should close the window.") as (harness, models):
         await say_recording(server)
@@ -102,6 +104,7 @@ async def test_the_small_model_and_later_prompts_see_what_was_said(server: Emula
     assert models.transcription_count == 1
 
 
+@pytest.mark.long
 async def test_a_large_recording_is_not_transcribed_without_being_asked(server: EmulatedServer) -> None:
     async with run_hearing(server, "Ada, please call me.") as (harness, models):
         await say_recording(server, WAVE + bytes(MAX_UNDECIDED_BYTES))

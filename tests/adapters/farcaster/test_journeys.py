@@ -178,6 +178,7 @@ async def test_what_is_no_cast_is_recorded_and_does_not_stop_the_others(
     assert len(emulator.bot_casts) == 1
 
 
+@pytest.mark.long
 async def test_a_cast_that_arrived_without_an_answer_is_sent_again_with_the_same_hash(
     run_farcaster: RunFarcaster, emulator: Emulator
 ) -> None:
@@ -204,6 +205,7 @@ async def test_a_repeated_cast_that_the_hub_refuses_is_sent_if_the_hub_has_it(
     assert (delivery.state, delivery.external_id) == (DeliveryState.SENT, emulator.bot_casts[0].id)
 
 
+@pytest.mark.long
 async def test_a_part_that_is_refused_for_now_is_sent_again_and_after_a_final_refusal_it_is_not(
     run_farcaster: RunFarcaster, emulator: Emulator
 ) -> None:

@@ -407,6 +407,7 @@ async def test_a_part_of_which_is_unknown_whether_it_arrived_is_held_if_the_ment
             await mastodon.adapter.reconcile(delivery)
 
 
+@pytest.mark.long
 async def test_an_unreachable_server_is_reported_and_read_on_once_it_is_back(
     run_mastodon: RunMastodon, emulator: Emulator
 ) -> None:

@@ -71,6 +71,7 @@ async def receipts_of(harness: AgentHarness) -> None:
     await harness.agent.outbox.drain(DEADLINE)
 
 
+@pytest.mark.long
 async def test_a_conversation_on_a_server_that_others_wrote(mock: MockedServer, tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: model_answer("Noted."))
     async with (
@@ -144,6 +145,7 @@ async def test_a_rate_limit_of_a_server_that_others_wrote_is_kept(mock: MockedSe
         harness.agent.outbox.disconnect(adapter)
 
 
+@pytest.mark.long
 async def test_the_check_of_a_server_that_others_wrote(mock: MockedServer, tmp_path: Path) -> None:
     async def read(platform: str, account: str, name: str) -> None:
         return None

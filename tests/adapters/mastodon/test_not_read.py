@@ -12,6 +12,7 @@ from tests.adapters.mastodon.conftest import RunMastodon
 from tests.canaries import Canaries, find_canaries, open_file
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     run_mastodon: RunMastodon, emulator: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -100,6 +100,7 @@ YES = [
 ]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("text", [*YES, "yes please, Ada, do it", "ada: {code}", "that’s right, thank you"])
 async def test_an_answer_that_only_says_yes_confirms_in_a_private_chat(open_harness: OpenHarness, text: str) -> None:
     async with open_shop(open_harness) as shop:
@@ -108,6 +109,7 @@ async def test_an_answer_that_only_says_yes_confirms_in_a_private_chat(open_harn
         assert CHATTING not in shop.harness.telegram.recorder.texts()
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "text", ["yes?", "yes, but coffee", "yes no", "what is {code}?", "yes AAAAA", "not yes", "is it okay"]
 )
@@ -118,6 +120,7 @@ async def test_an_answer_that_says_anything_else_does_not_confirm(open_harness: 
         assert shop.orders == []
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "text", ["no", "No, thanks!", "nein", "cancel", "don't do it", "👎", "no {code}", "нет", "いいえ"]
 )

@@ -128,6 +128,7 @@ async def faces_of(
             await harness.agent.outbox.drain(10)
 
 
+@pytest.mark.long
 async def test_who_is_named_answers_under_its_name_in_bold() -> None:
     async with faces_of(*NAMES[1:]) as faces:
         assert await faces.say("Bruno, where is the parcel?") == ["Bruno: Bruno here."]
@@ -167,6 +168,7 @@ async def test_a_reply_is_for_the_character_that_has_sent_the_message_whatever_i
         assert await faces.say("and you?", reply_to=answer) == ["Clara: Clara here."]
 
 
+@pytest.mark.long
 async def test_after_a_restart_the_ledger_tells_whom_a_reply_is_for() -> None:
     stores: dict[str, Store] = {name: InMemoryStore() for name in NAMES}
     async with Emulator() as telegram:

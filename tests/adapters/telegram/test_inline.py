@@ -82,6 +82,7 @@ async def test_a_person_who_asks_more_than_the_limit_gets_no_answer_and_costs_no
         assert len(harness.model.requests) == 2
 
 
+@pytest.mark.long
 async def test_an_answer_that_is_sent_has_a_receipt_and_a_delivery_once(open_harness: OpenHarness) -> None:
     async with open_harness(answer, settings=ON) as harness:
         kim = harness.people.add_user("Kim")

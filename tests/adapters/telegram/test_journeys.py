@@ -76,6 +76,7 @@ async def test_an_answer_quotes_the_message_where_the_setting_says_so(
     assert quoted == [in_group, in_private]
 
 
+@pytest.mark.long
 async def test_the_model_knows_the_greeting_that_start_sent(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
@@ -203,6 +204,7 @@ async def test_an_edit_before_the_answer_replaces_the_message(open_harness: Open
         assert len(harness.telegram.recorder.messages) == 1
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-07")
 async def test_a_message_edited_many_times_gets_a_single_answer_to_its_last_text(open_harness: OpenHarness) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
@@ -560,6 +562,7 @@ async def test_a_voice_message_is_transcribed_and_answered(open_harness: OpenHar
         assert await harness.wait_texts(1, chat) == ["I hear you."]
 
 
+@pytest.mark.long
 async def test_a_streamed_reply_ends_as_a_single_message(open_harness: OpenHarness) -> None:
     go = asyncio.Event()
     reply = [StreamedText("<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>")]
@@ -588,6 +591,7 @@ async def test_a_bug_in_a_command_does_not_block_later_updates(monkeypatch: pyte
         assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
+@pytest.mark.long
 async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart() -> None:
     model = RememberingModel()
     async with run_harness(model, settings=SETTINGS) as harness:

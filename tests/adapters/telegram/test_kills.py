@@ -121,6 +121,7 @@ async def test_killed_twenty_times_each_inline_answer_that_was_sent_is_recorded_
     assert recorder.texts() == []
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-17")
 async def test_with_hold_a_kill_during_a_send_never_duplicates_a_message(program_on: ProgramFactory) -> None:
     async with Emulator() as telegram:
@@ -138,6 +139,7 @@ async def test_with_hold_a_kill_during_a_send_never_duplicates_a_message(program
         assert not [text for text in telegram.recorder.texts() if text.startswith(DUPLICATE_NOTICE)]
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-08", "A-16")
 async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFactory) -> None:
     async with Emulator() as telegram:
@@ -163,6 +165,7 @@ async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFa
     assert len(set(ledger.texts(other["id"]))) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("stage", "count"), [("outbox.committed", 1), ("send.pre_record", 2)])
 async def test_a_voice_reply_that_was_stored_is_not_paid_for_again_after_a_kill(
     tmp_path: Path, fork_server: ForkServer, stage: str, count: int
@@ -199,6 +202,7 @@ async def test_a_voice_reply_that_was_stored_is_not_paid_for_again_after_a_kill(
     assert [message.text for message in shown] == ["I am well.", f"{DUPLICATE_NOTICE}I am well."][-count:]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.failure("A-08", "A-16")
 @pytest.mark.parametrize("unclear", ["hold", "resend_marked"])
 @pytest.mark.parametrize("stage", ["command.executed", "errand.post_write", "send.pre_record"])

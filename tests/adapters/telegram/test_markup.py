@@ -551,6 +551,7 @@ def test_of_too_many_entities_links_and_spoilers_are_kept() -> None:
     assert (len(kinds), kinds[-2:]) == (MAX_ENTITIES, ["text_link", "spoiler"])
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "piece", ["[", "![", "__a", "^_", "- a|b\n", "> > ", "~~~ a\n", "$x_", "\\[x", "||a", "C:\\a "]
 )

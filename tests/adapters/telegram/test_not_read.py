@@ -35,6 +35,7 @@ def write_everything(harness: TelegramHarness, chat: dict, robin: dict, kim: dic
     people.say(chat, robin | {"first_name": canaries.write(1), "last_name": canaries.write(1)}, canaries.write())
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,6 +70,7 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     assert canaries.count >= 1000
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(tmp_path: Path) -> None:
     canaries = Canaries()
     async with open_file(tmp_path) as store, Emulator() as telegram:

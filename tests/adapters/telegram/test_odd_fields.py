@@ -163,6 +163,7 @@ async def test_no_odd_optional_field_makes_another_update_unreadable(schema: Api
     assert await store.ledger.unreadable_events() == []
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-15")
 async def test_a_mention_is_answered_whatever_else_of_its_update_cannot_be_read() -> None:
     clock = SkippingClock((datetime.now(UTC) - START).total_seconds())  # whose time stands for a missing date
@@ -250,6 +251,7 @@ def test_entities_of_rich_messages_count_in_units_of_utf_16() -> None:
     assert message == {"text": "🎉 /help", "entities": [{"type": "bot_command", "offset": 3, "length": 5}]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [30, 200, 900])
 async def test_a_mention_next_to_something_nested_deeply_is_answered(depth: int, harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")

@@ -91,6 +91,7 @@ def test_names_in_code_and_links_are_left_unchanged() -> None:
     assert limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
 
 
+@pytest.mark.long
 @pytest.mark.failure("F-17")
 @given(MARKDOWN)
 def test_every_entity_lies_within_the_text(markdown: str) -> None:
@@ -167,6 +168,7 @@ def test_a_recording_is_a_voice_message_only_in_a_supported_format() -> None:
     assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
 
 
+@pytest.mark.long
 def test_a_long_text_without_breaks_is_split_quickly() -> None:
     chance = random.Random(1)
     text = "".join(chance.choice("ab 😀*_`[]()\n>#-|~") for _ in range(32_000))

@@ -54,6 +54,7 @@ async def test_after_a_restart_nothing_is_fetched_or_answered_twice() -> None:
             assert telegram.recorder.calls_of("getUpdates")[0]["offset"] == 2
 
 
+@pytest.mark.long
 async def test_300_updates_waiting_through_a_restart_are_each_answered_once() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
@@ -74,6 +75,7 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
     assert sorted(answered) == sorted(item.turn_id for item in receipts)
 
 
+@pytest.mark.long
 async def test_updates_that_are_too_large_together_are_fetched_in_smaller_batches() -> None:
     store = InMemoryStore()
     async with Emulator() as telegram:
@@ -343,6 +345,7 @@ async def test_a_disconnected_bot_does_not_affect_another() -> None:
             assert wedged.telegram.recorder.counts["getUpdates"] == 0
 
 
+@pytest.mark.long
 async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with Emulator() as telegram:

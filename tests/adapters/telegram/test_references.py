@@ -99,6 +99,7 @@ PROMPT_TEXTS = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("kind", PROMPT_TEXTS)
 async def test_the_message_that_is_replied_to_is_read_with_its_files(open_harness: OpenHarness, kind: str) -> None:
     async with open_harness(plugins=(SENSES,), is_checked=kind != UNDESCRIBED) as harness:
@@ -143,6 +144,7 @@ async def test_a_reply_to_a_story_says_so(open_harness: OpenHarness) -> None:
     assert r"> Mo: [story]\nlovely" in prompt
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("kind", PROMPT_TEXTS)
 async def test_no_private_message_is_met_by_silence(open_harness: OpenHarness, kind: str) -> None:
     async with open_harness(plugins=(SENSES,), is_checked=kind != UNDESCRIBED) as harness:

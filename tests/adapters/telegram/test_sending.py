@@ -536,6 +536,7 @@ async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: Se
         await sender.message_sender.deliver(uncut)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "chat_count", "limit", "seconds"),
     [("supergroup", 1, 20, 60.0), ("private", 70, 30, 1.0), ("private", 1, 65, 60.0)],

@@ -105,6 +105,7 @@ async def test_a_topic_of_which_it_is_unknown_whether_it_was_opened_is_marked_or
             assert harness.telegram.state.topics[forum["id"], shown.thread or 0] == topics(harness)[1]
 
 
+@pytest.mark.long
 async def test_a_topic_that_was_certainly_not_opened_is_opened_later_without_a_mark(open_harness: OpenHarness) -> None:
     async with open_harness(answer) as harness:
         harness.telegram.faults.append(Fault("createForumTopic", 429, {"ok": False, "parameters": {"retry_after": 1}}))

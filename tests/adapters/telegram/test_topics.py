@@ -88,6 +88,7 @@ async def test_each_person_who_writes_to_a_channel_directly_is_answered_in_their
     )  # what one person wrote is not shown to the other
 
 
+@pytest.mark.long
 async def test_a_command_and_a_file_in_direct_messages_of_a_channel_are_answered_in_their_topic(
     open_harness: OpenHarness,
 ) -> None:
@@ -132,6 +133,7 @@ async def test_a_reaction_in_direct_messages_of_a_channel_is_stored_in_its_topic
     assert rooms == [derive_room_id("1000001", ChatTarget(chat["id"], direct_topic_id=71))] * 2
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("kind", ["post", "mention", "copy", "command"])
 async def test_posts_of_channels_are_answered_only_where_a_setting_says_so(

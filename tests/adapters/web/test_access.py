@@ -40,6 +40,7 @@ SPOOFED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-03")
 async def test_a_user_name_gives_no_role_and_not_the_agents_identity(web_server: Any) -> None:
     [agent] = (await web_server.get("/api/agents"))["agents"]

@@ -6,6 +6,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bot import Role
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -18,6 +20,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
 )
 
 
+@pytest.mark.long
 async def test_an_agent_tells_how_to_begin_and_which_models_answer(open_server: Any) -> None:
     suggestions = [" What is new? ", "", "two", "three", "four", "five"]
     async with open_server(character={"suggestions": suggestions}) as web_server:
@@ -29,6 +32,7 @@ async def test_an_agent_tells_how_to_begin_and_which_models_answer(open_server: 
         await web_server.get("/api/agents/ada/picture", 404)
 
 
+@pytest.mark.long
 async def test_the_picture_of_a_character_is_served_from_its_folder(open_server: Any, tmp_path: Path) -> None:
     (tmp_path / "ada.png").write_bytes(PICTURE)
     async with open_server(character={"picture": "ada.png"}, folder=tmp_path) as web_server:
@@ -46,6 +50,7 @@ async def test_a_picture_in_the_character_file_itself_is_served(open_server: Any
         assert (answer.status, answer.content_type, await answer.read()) == (200, "image/png", PICTURE)
 
 
+@pytest.mark.long
 async def test_a_file_elsewhere_or_of_another_kind_is_no_picture(open_server: Any, tmp_path: Path) -> None:
     folder = tmp_path / "character"
     folder.mkdir()

@@ -79,6 +79,7 @@ async def test_the_same_key_gives_the_same_answer_with_a_single_model_call(web_s
     assert web_server.script.requested.locked()
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-16")
 async def test_the_same_key_waits_for_the_answer_in_progress(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:

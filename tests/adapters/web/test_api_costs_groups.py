@@ -92,6 +92,7 @@ async def load_table(web_server: Any, path: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(await response.text())))
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 async def test_a_table_has_no_cell_that_begins_as_a_formula(web_server: Any, start: str) -> None:
     await store_costs(web_server, name=f"{start}HYPERLINK(1)")

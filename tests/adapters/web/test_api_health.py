@@ -93,6 +93,7 @@ async def wait_for_state(web_server: RunningServer, state: str) -> Any:
         return body
 
 
+@pytest.mark.long
 async def test_a_held_part_is_counted_and_logged_until_it_is_decided_about(
     open_server: ServerFactory, caplog: pytest.LogCaptureFixture
 ) -> None:

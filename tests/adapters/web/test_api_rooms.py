@@ -3,11 +3,14 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from bot import ParticipantState, derived_id
 from bot.platform import DeliveryState
 from tests.adapters.web.test_api_outbox_api import store_undelivered
 
 
+@pytest.mark.long
 async def test_rooms_of_all_agents_are_listed_page_by_page_the_most_recently_active_first(open_server: Any) -> None:
     async with open_server(names=("Ada", "Bob")) as server:
         for agent, room in (("ada", "one"), ("bob", "two"), ("ada", "three"), ("bob", "four")):

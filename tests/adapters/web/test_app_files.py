@@ -66,6 +66,7 @@ STRAY = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-06")
 async def test_only_the_listed_files_are_served(web_server: Any) -> None:
     climbs = [

@@ -125,6 +125,7 @@ async def test_a_wrong_file_is_refused_and_the_last_version_runs_on(server: Runn
     assert server.runtime.handles[0].character.bio == ("Counts waves.",)
 
 
+@pytest.mark.long
 async def test_secrets_of_the_file_are_not_shown_and_are_kept_when_it_is_saved() -> None:
     write(settings={"secrets": {"OPENAI_API_KEY": KEY, "PIN": PIN}}, system=f"Never say {KEY}.")
     async with run_operator_server() as server:
@@ -151,6 +152,7 @@ async def test_a_secret_that_the_file_does_not_have_is_refused(server: RunningSe
     assert "[secret 7] stands for no secret" in answer["error"]["message"]
 
 
+@pytest.mark.long
 async def test_old_versions_are_the_owners_alone_and_at_most_twenty(server: RunningServer, workdir: Path) -> None:
     for number in range(MAX_VERSIONS + 3):
         await change(server, bio=[f"Version {number}."])
@@ -231,6 +233,7 @@ async def test_plugins_say_why_they_are_off_and_what_they_bring(server: RunningS
     assert "ada.json" in plugins["knowledge"]["fix"]
 
 
+@pytest.mark.long
 async def test_settings_show_value_and_origin_and_never_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2hunter2@proxy.example:3128")

@@ -124,6 +124,7 @@ async def test_messages_of_the_api_are_no_conversations_unless_they_name_a_conve
     assert await titles(web_server) == []
 
 
+@pytest.mark.long
 async def test_a_chat_token_sees_its_own_conversations_only(open_server: Any, tmp_path: Path) -> None:
     tokens = AccessTokens(tmp_path)
     headers = {"Authorization": f"Bearer {tokens.create('eve', TokenScope.CHAT, system_clock())[1]}"}

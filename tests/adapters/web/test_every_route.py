@@ -106,6 +106,7 @@ async def n13_check_no_secret(web_server: RunningServer, method: str, path: str,
     ) == SIGN_IN
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-01", "N-11", "N-13")
 @pytest.mark.parametrize("check", [n01_check_token_required, n11_check_unknown_id, n13_check_no_secret])
 async def test_every_route_is_guarded(open_server: ServerFactory, check: Any) -> None:

@@ -31,6 +31,7 @@ async def test_what_filters_do_is_counted_by_filter() -> None:
         assert find_sample(await scrape(server), "texts_filtered_total", direction="in", **labels) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("settings", "is_streamed"), [({}, True), (WORDS, False)])
 async def test_a_reply_that_is_checked_is_not_shown_while_it_is_written(
     settings: dict[str, str], *, is_streamed: bool

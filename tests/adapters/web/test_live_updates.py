@@ -78,6 +78,7 @@ async def test_steps_of_the_work_on_a_message_are_shown(web_server: Any) -> None
     assert (frames[0]["step"], frames[0]["name"], frames[0]["state"]) == ("model", "scripted", "done")
 
 
+@pytest.mark.long
 async def test_a_busy_model_is_reported_with_the_time_of_the_next_attempt(web_server: Any) -> None:
     client = await open_topics(web_server, {"kind": "busy"})
     await web_server.send("overload")

@@ -137,6 +137,7 @@ async def test_openmetrics_is_returned_where_it_is_asked_for(web_server: Running
     assert "greenroom_store_up" in {family.name for family in parse_openmetrics(text)}
 
 
+@pytest.mark.long
 async def test_a_token_that_may_read_and_the_metrics_token_read_figures(
     open_server: ServerFactory, tmp_path: Path
 ) -> None:

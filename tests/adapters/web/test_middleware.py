@@ -192,6 +192,7 @@ async def test_without_the_token_only_public_routes_respond(open_server: Any, al
             assert answer.status == (200 if is_open else 303 if kind is PAGE else 401), path
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-01")
 async def test_with_the_token_every_route_responds(open_server: Any) -> None:
     async with open_server(TICK) as web_server:
@@ -201,6 +202,7 @@ async def test_with_the_token_every_route_responds(open_server: Any) -> None:
                 assert answer.status in {200, 404, 405, 426}, path
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-05", "N-15")
 async def test_every_response_has_the_security_headers(open_server: Any) -> None:
     async with open_server(TICK) as web_server:
@@ -351,6 +353,7 @@ SAY = "/api/agents/ada/messages"
 OWN, EVIL = "own", "http://evil.example"
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("N-05")
 @pytest.mark.parametrize(
     ("by", "headers", "status"),

@@ -22,6 +22,7 @@ async def read_pages(server: RunningServer, room_id: str) -> list[Any]:
     return [*shown, await exported.text()]
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

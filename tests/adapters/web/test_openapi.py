@@ -1,9 +1,11 @@
 import json
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 
 
+@pytest.mark.long
 async def test_every_reference_resolves(web_server: Any) -> None:
     described = await web_server.get("/api/openapi.json")
     schemas = described["components"]["schemas"]

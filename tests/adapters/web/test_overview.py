@@ -191,6 +191,7 @@ async def test_the_state_of_an_account_is_shown_with_its_cause(web_server: Runni
     assert "hunter2" not in str(body)
 
 
+@pytest.mark.long
 async def test_an_account_is_late_once_eight_messages_would_usually_have_come_in(open_server: ServerFactory) -> None:
     now = datetime(2026, 5, 6, 12, 20, tzinfo=UTC)  # a Wednesday: the weekend is compared with weekends only
     store, hour = InMemoryStore(), now.replace(minute=0)

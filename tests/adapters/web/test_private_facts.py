@@ -68,6 +68,7 @@ async def run_prompts(folder: Path, **settings: str) -> AsyncIterator[Prompts]:
         yield Prompts(server, tokens)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope", [None, TokenScope.OPERATOR, TokenScope.CHAT])
 async def test_a_new_conversation_knows_what_was_written_in_the_last_conversation(
     scope: TokenScope | None, tmp_path: Path

@@ -163,6 +163,7 @@ async def scoped(tmp_path: Path) -> AsyncIterator[Scoped]:
         yield Scoped(server, tokens)
 
 
+@pytest.mark.long
 async def test_messages_of_a_token_leave_model_calls_for_those_of_others(tmp_path: Path) -> None:
     tokens, limits = AccessTokens(tmp_path), Limits(max_open_messages=300)
     async with run_server(access_tokens=tokens, limits=limits) as server:
@@ -205,6 +206,7 @@ async def test_a_token_with_too_many_open_messages_is_refused_until_a_message_ha
         assert (await scoped.say(CHAT, "Hello"))["outcome"] == "answered"
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-04")
 async def test_every_operation_allows_the_scopes_that_it_declares(scoped: Scoped) -> None:
     document = await scoped.server.get("/api/openapi.json")

@@ -22,6 +22,7 @@ async def test_rooms_are_found_by_a_part_of_their_name(web_server: Any) -> None:
     assert await find(web_server, "") == []
 
 
+@pytest.mark.long
 async def test_at_most_five_of_a_kind_are_found(open_server: ServerFactory) -> None:
     async with open_server(names=("Ada", "Bob")) as server:
         for number in range(4):
@@ -55,6 +56,7 @@ async def test_people_are_found_by_a_part_of_their_name_and_messages_by_their_wo
     assert {hit["where"] for hit in hits} == {"den"}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("text", ["%", "_", "\\", "' OR 1=1 --", "\x00", "\U0001f4a3" * 60, "{}", "["])
 async def test_no_text_is_taken_for_a_pattern(web_server: Any, text: str) -> None:
     await web_server.send("Hello", room="den")

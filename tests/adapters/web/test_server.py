@@ -123,6 +123,7 @@ async def test_connections_with_the_token_are_limited_and_leave_room_for_others(
             connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-09")
 async def test_idle_connections_of_a_client_keep_out_neither_the_health_check_nor_the_token(open_server: Any) -> None:
     async with open_server() as web_server:

@@ -97,6 +97,7 @@ async def test_an_unsupported_expect_header_gets_a_json_error(web_server: Any) -
     assert b"script" not in body
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-09")
 async def test_a_client_that_never_reads_is_disconnected(open_server: ServerFactory) -> None:
     async with open_server(

@@ -97,6 +97,7 @@ async def test_signing_in_with_another_token_ends_the_session_before(tmp_path: P
         assert (await (await browser.request("GET", PATH)).json())["role"] == "read_only"
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 5}, {"token": "x" * 501}, {"token": "x", "more": 1}])
 async def test_a_request_without_a_usable_token_is_no_guess(browser: RunningServer, body: dict[str, Any]) -> None:
     for _ in range(12):

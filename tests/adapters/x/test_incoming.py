@@ -112,6 +112,7 @@ def test_an_invalid_post_does_not_affect_others() -> None:
     assert found.count == 3
 
 
+@pytest.mark.long
 @given(JSON)
 def test_any_response_is_parsed_without_an_error(answer: Any) -> None:
     assert parse_page(answer).posts == ()

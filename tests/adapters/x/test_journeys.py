@@ -41,6 +41,7 @@ async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_part_before(ru
         assert " ".join(emulator.bot_texts) == LONG
 
 
+@pytest.mark.long
 async def test_an_answer_has_at_most_five_posts(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer(" ".join([LONG] * 40))) as harness:
         emulator.say("mallory", "@greenroom_bot count to a million")
@@ -285,6 +286,7 @@ async def test_room_rules_of_the_character_file_apply(run_x: RunX, emulator: Emu
         assert gone not in receipts
 
 
+@pytest.mark.long
 async def test_memory_follows_corrections_and_keeps_people_and_threads_apart(run_x: RunX, emulator: Emulator) -> None:
     model = RememberingModel()
     people = "sam", "samantha"

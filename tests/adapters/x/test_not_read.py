@@ -13,6 +13,7 @@ from tests.adapters.x.conftest import RunX
 from tests.canaries import Canaries, find_canaries, open_file
 
 
+@pytest.mark.long
 async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     run_x: RunX, emulator: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

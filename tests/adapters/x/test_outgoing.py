@@ -67,6 +67,7 @@ def test_a_reply_has_at_most_five_posts_and_other_texts_any_number() -> None:
         assert pieces[-1].endswith("…")
 
 
+@pytest.mark.long
 @pytest.mark.failure("D-16")
 @given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
 def test_no_part_of_a_shortened_reply_is_too_long(texts: list[str]) -> None:

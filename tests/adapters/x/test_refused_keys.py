@@ -95,6 +95,7 @@ async def test_the_doctor_names_a_wrong_clock(emulator: Emulator, tmp_path: Path
     assert "X_API_KEY" not in problem
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("status", "problem"),
     [

@@ -21,6 +21,7 @@ TURNS = int(os.environ.get("X_DRY_TURNS", "60"))  # 10000 for the whole form
 DM = ChannelType.DM
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-09")
 async def test_a_dry_run_writes_nothing_in_any_turn(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
@@ -158,6 +159,7 @@ async def test_the_start_reads_nothing_beyond_the_quota(run_x: RunX, emulator: E
         assert emulator.calls == []  # one is kept in reserve, and the smallest page may cost ten
 
 
+@pytest.mark.long
 async def test_reads_are_counted_over_restarts(run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     for number in range(6):

@@ -97,6 +97,7 @@ async def ask(harness: AgentHarness, **details: Any) -> TextResult:
     return await harness.agent.services[Client].write("large", request)
 
 
+@pytest.mark.long
 async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_apart(
     there: AgentHarness, api: Loopback
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_ap
     assert asked.json == {"model": "large", "messages": [{"role": "user", "content": "the prompt"}], "max_tokens": 4096}
 
 
+@pytest.mark.long
 async def test_where_no_process_listens_the_model_is_unreachable_and_the_error_says_what_to_check() -> None:
     settings = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{unused_port()}"}
     async with running_agent(plugin, settings=settings) as harness:
@@ -116,6 +118,7 @@ async def test_where_no_process_listens_the_model_is_unreachable_and_the_error_s
             await ask(harness)
 
 
+@pytest.mark.long
 async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
     there: AgentHarness, api: Loopback
 ) -> None:
@@ -315,6 +318,7 @@ async def test_other_forms_of_a_message_are_read_also_where_a_stream_was_request
     assert (await ask(there, sink=Sink() if is_streamed else None)).text == ANSWER_TEXT
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("content_type", ["text/event-stream", "text/plain"])
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ async def test_an_option_is_chosen_word_for_word_or_by_its_number(option: str, c
     assert done == [chosen]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("option", ["Red", "re", "redd", "0", "3", "-1", "٢", "²", "9" * 5000, "", "rеd"])
 async def test_nothing_else_is_an_option(option: str) -> None:
     done: list[str] = []
@@ -87,6 +88,7 @@ async def test_a_no_inside_another_request_drops_nothing_when_others_wrote_too(t
         assert await harness.agent.store.tasks.tasks(name="PAINT") == ([] if is_dropped else [task])
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("roles", [None, ["MEMBER"], ["OWNER"], "nonsense", []])
 async def test_those_choose_whom_the_task_names_and_admins_where_it_names_no_person(role: Role, roles: Any) -> None:

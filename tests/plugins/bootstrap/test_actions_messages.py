@@ -72,6 +72,7 @@ async def test_in_another_room_only_an_admin_of_its_world_has_something_said(rol
         assert [is_allowed for is_allowed, _ in await decisions(harness, "SEND_MESSAGE")] == [is_sent]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-06")
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("has_agreed", [True, False])

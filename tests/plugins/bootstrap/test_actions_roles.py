@@ -46,6 +46,7 @@ async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what
         assert await decisions(harness, "UPDATE_ROLE") == [asked, (True, "")]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("author", "role", "text"),
     [

@@ -65,6 +65,7 @@ async def test_a_muted_room_hears_the_character_only_when_it_is_named() -> None:
         assert await attendance(harness) is ParticipantState.DEFAULT
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", ["FOLLOW_ROOM", "UNFOLLOW_ROOM", "MUTE_ROOM", "UNMUTE_ROOM"])
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
 @pytest.mark.parametrize("before", list(ParticipantState))

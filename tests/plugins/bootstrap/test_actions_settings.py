@@ -55,6 +55,7 @@ async def test_what_was_changed_from_what_to_what_is_written_down() -> None:
     assert body["allowed"]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-16")
 @pytest.mark.parametrize(
     ("name", "value"),

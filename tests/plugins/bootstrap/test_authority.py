@@ -27,6 +27,7 @@ async def participant_state(harness: AgentHarness, room: str = "lobby") -> Parti
 # L-01: rights are those of the platform's id
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-01")
 @pytest.mark.parametrize(
     "claim",
@@ -136,6 +137,7 @@ async def test_a_name_that_only_resembles_an_action_is_not_executed(name: str) -
     assert receipt.notes
 
 
+@pytest.mark.long
 @pytest.mark.failure("L-04")
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
 async def test_no_simile_of_an_action_bypasses_its_check(role: Role) -> None:
@@ -282,6 +284,7 @@ def is_lawful(actor: Role | None, current: Role | None, new: Role | None) -> boo
     return actor is Role.OWNER or (theirs < mine and order.index(new) < mine)
 
 
+@pytest.mark.long
 @pytest.mark.failure("L-17")
 async def test_of_all_changes_of_roles_just_the_lawful_ones_happen() -> None:
     obedient = Obedient()

@@ -100,6 +100,7 @@ async def is_untouched(harness: AgentHarness) -> bool:
     return not (world.grants or world.settings or allowed or is_leaked) and set(asked) <= {"RUN_CONFIRMED_ACTION"}
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-13")
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_what_others_have_written_anywhere_has_the_owner_order_nothing(channel: str) -> None:
@@ -110,6 +111,7 @@ async def test_what_others_have_written_anywhere_has_the_owner_order_nothing(cha
         assert await decisions(harness, "SEND_MESSAGE")  # it was tried
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-13", "G-09")
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_what_others_have_written_anywhere_stays_within_its_line(channel: str) -> None:
@@ -141,6 +143,7 @@ DISGUISES: Mapping[str, str] = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-19")
 @pytest.mark.parametrize("disguise", DISGUISES)
 async def test_however_an_order_is_disguised_it_gives_no_person_a_right(disguise: str) -> None:

@@ -105,10 +105,12 @@ async def test_a_plan_whose_time_is_over_is_not_shown(agent_harness: AgentHarnes
     assert not await shown(turn)
 
 
+@pytest.mark.long
 async def test_a_private_fact_reaches_no_other_room_whatever_the_model_asks_for() -> None:
     assert await count_leaks(6) == (0, 6)
 
 
+@pytest.mark.long
 async def test_a_corrected_value_is_not_shown_as_current() -> None:
     assert await count_stale(3) == (0, 3)
 

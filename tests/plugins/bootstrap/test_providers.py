@@ -318,6 +318,7 @@ async def test_who_owns_the_place_and_who_is_a_bot_is_shown_and_the_agent_itself
 # The conversation
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("G-06", "G-07")
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_no_person_forges_a_line_by_what_they_write(agent_harness: AgentHarness, text: str) -> None:
@@ -405,6 +406,7 @@ async def history(harness: AgentHarness, turn: Turn) -> Sequence[str]:
     return [line.text for line in parse_history((await provided(turn, "RECENT_MESSAGES")).text)]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("limit", [1, 2, 3, 8, 20])
 async def test_at_most_the_limit_is_shown_and_at_least_half_of_it(limit: int) -> None:
     async with running_agent(settings={"CONVERSATION_LENGTH": str(limit)}) as harness:
@@ -417,6 +419,7 @@ async def test_at_most_the_limit_is_shown_and_at_least_half_of_it(limit: int) ->
             assert min(number + 1, limit / 2) <= len(texts) <= limit
 
 
+@pytest.mark.long
 async def test_in_a_long_conversation_the_beginning_moves_only_now_and_then() -> None:
     async with running_agent() as harness:
         turn = make_turn(harness.agent)
@@ -468,6 +471,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("G-01", "G-10")
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 async def test_however_much_strangers_write_the_prompt_stays_short_and_holds_what_is_asked(flood: str) -> None:

@@ -41,6 +41,7 @@ async def large_prompts(harness: AgentHarness, count: int) -> list[str]:
     return [request.prompt for request in harness.model.requests_for(Purpose.REPLY)]
 
 
+@pytest.mark.long
 async def test_of_each_prompt_of_a_long_talk_four_fifths_are_as_the_previous_prompt_began() -> None:
     async with running_agent(model=ScriptedModel(write), character=DEFAULT) as harness:
         prompts = await large_prompts(harness, 40)
@@ -49,6 +50,7 @@ async def test_of_each_prompt_of_a_long_talk_four_fifths_are_as_the_previous_pro
     assert min(shares) >= 0.8
 
 
+@pytest.mark.long
 async def test_what_is_asked_for_on_demand_follows_what_was_shown_already() -> None:
     def ask(request: TextRequest) -> str:
         if request.purpose is not Purpose.REPLY or "# Told in earlier talks" in request.prompt:

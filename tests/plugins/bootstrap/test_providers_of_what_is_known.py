@@ -181,6 +181,7 @@ async def test_what_a_whole_world_may_know_is_shown_in_its_rooms_and_in_no_other
     assert len(text.splitlines()) == 2
 
 
+@pytest.mark.long
 async def test_a_fact_changes_an_answer_a_hundred_messages_later() -> None:
     def write(request: TextRequest) -> str:
         if request.purpose is Purpose.REFLECTION:

@@ -82,6 +82,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 # What is kept
 
 
+@pytest.mark.long
 async def test_a_fact_is_kept_with_its_message_its_author_its_room_and_its_audience(store: Store) -> None:
     async with running_agent(model=thinking([LEARNT]), store=store) as harness:
         turn = await say(harness, *TALK)
@@ -95,6 +96,7 @@ async def test_a_fact_is_kept_with_its_message_its_author_its_room_and_its_audie
     assert {fact_kept.scope for fact_kept in (first, second)} == {MemoryScope.ROOM}
 
 
+@pytest.mark.long
 async def test_a_fact_goes_when_the_message_goes_that_it_comes_from(store: Store) -> None:
     async with running_agent(model=thinking([LEARNT]), store=store) as harness:
         turn = await say(harness, *TALK)
@@ -426,6 +428,7 @@ def test_what_people_tell_of_themselves_is_no_order(statement: str) -> None:
     assert not is_order(statement, "Ada")
 
 
+@pytest.mark.long
 @pytest.mark.failure("L-12")
 async def test_twenty_facts_a_day_are_learnt_of_a_person_in_all_rooms_together(store: Store) -> None:
     clock, count = Clock(), 0

@@ -45,6 +45,7 @@ async def sum_up(harness: AgentHarness) -> str:
     return summary.text if summary is not None else ""
 
 
+@pytest.mark.long
 async def test_a_room_is_summed_up_once_in_fifty_messages_of_the_last_summary_and_what_came_since() -> None:
     async with running_agent(model=writing(), settings=QUIET) as harness:
         await talk(harness, 0, 49)
@@ -106,6 +107,7 @@ async def missed(harness: AgentHarness, since: str = "", author: str = "Dana") -
     return (await harness.agent_runtime.handle.run_command(invocation)).text
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("since", "author", "first"),
     [("30 min", "Dana", 30), ("12:50", "Dana", 50), ("yesterday", "Dana", 0), ("https://chat.test/7", "Dana", 7),
@@ -122,6 +124,7 @@ async def test_a_person_reads_with_links_what_was_said_since_a_time_or_a_message
         assert text.splitlines()[1:] == [f"- Ann asked who comes. (https://chat.test/{first})", "- Ben comes."]
 
 
+@pytest.mark.long
 async def test_who_missed_nothing_or_asks_too_often_costs_nothing() -> None:
     settings = {"SUMMARIES": "off"}
     async with running_agent(model=writing(), clock=lambda: LATER) as harness:

@@ -51,6 +51,7 @@ async def embed(harness: AgentHarness, *texts: str, is_question: bool = False) -
     return (await embed_texts(harness.agent, EmbeddingRequest(texts, is_question=is_question))).vectors
 
 
+@pytest.mark.long
 @needs_package
 @pytest.mark.parametrize(
     ("question", "answer", "other"),
@@ -75,6 +76,7 @@ async def test_a_question_and_the_same_text_as_a_message_have_different_vectors(
     assert question != message
 
 
+@pytest.mark.long
 @needs_package
 async def test_vectors_have_length_1_and_those_of_a_batch_are_those_of_its_texts_alone(harness: AgentHarness) -> None:
     texts = ("one", "two words", "", "zero \0 byte", "half of a pair \ud83d", "🙂" * 50)
@@ -84,9 +86,8 @@ async def test_vectors_have_length_1_and_those_of_a_batch_are_those_of_its_texts
 
 
 @needs_package
-@pytest.mark.parametrize(
-    "text", ["灯台と海 ", *(pytest.param(text, marks=pytest.mark.long) for text in ("a lighthouse by the sea ", "x"))]
-)
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize("text", ["灯台と海 ", "a lighthouse by the sea ", "x"])
 async def test_of_a_text_that_is_too_long_the_beginning_is_read(harness: AgentHarness, text: str) -> None:
     longer, other = await embed(harness, text * 9_000, f"{text * 9_000} the end")
     assert longer == other
@@ -116,6 +117,7 @@ async def test_the_process_has_a_lower_priority_and_no_variables_of_the_bot(
     assert environment == b"PYTHONUTF8=1\0"
 
 
+@pytest.mark.long
 @needs_package
 async def test_a_question_does_not_wait_for_the_rest_of_a_batch(harness: AgentHarness) -> None:
     batch = asyncio.create_task(embed(harness, *["a message of the batch"] * 32))
@@ -125,6 +127,7 @@ async def test_a_question_does_not_wait_for_the_rest_of_a_batch(harness: AgentHa
     await batch
 
 
+@pytest.mark.long
 @needs_package
 async def test_after_a_cancelled_text_the_next_text_gets_its_own_vector(harness: AgentHarness) -> None:
     [expected] = await embed(harness, "the next text")
@@ -135,6 +138,7 @@ async def test_after_a_cancelled_text_the_next_text_gets_its_own_vector(harness:
     assert cancelled.cancelled()
 
 
+@pytest.mark.long
 @needs_package
 async def test_a_process_that_was_killed_is_started_again(harness: AgentHarness, model: EmbeddingModel) -> None:
     [expected] = await embed(harness, "hello")
@@ -144,6 +148,7 @@ async def test_a_process_that_was_killed_is_started_again(harness: AgentHarness,
     assert await embed(harness, "hello") == (expected,)
 
 
+@pytest.mark.long
 @needs_package
 async def test_a_message_is_stored_with_the_vector_of_the_model(harness: AgentHarness) -> None:
     completed: asyncio.Queue[EmbeddingCompleted] = asyncio.Queue()

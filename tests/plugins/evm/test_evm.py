@@ -74,6 +74,7 @@ async def running(
         yield harness
 
 
+@pytest.mark.long
 async def test_a_transfer_shows_network_address_amount_and_fee_and_is_made_once_its_code_is_written(
     node: Anvil, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ async def test_a_transfer_shows_network_address_amount_and_fee_and_is_made_once_
     assert report.startswith(f"Transferred 0.5 of the native coin to {FRIEND}")
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("settings", "details", "arguments"),
     [
@@ -131,6 +133,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'greenroom.db'}"
 
 
+@pytest.mark.long
 async def test_what_left_in_a_day_counts_against_the_limit_also_after_a_restart(
     node: Anvil, tmp_path: Path, database: str
 ) -> None:
@@ -165,6 +168,7 @@ async def test_a_price_is_read_exactly_and_a_response_that_is_too_large_or_no_re
                     await client.call("eth_chainId")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "report"), [(TOKEN_CODE, "Transferred 12 of token"), (IDLE_TOKEN_CODE, "did not move")]
 )
@@ -178,6 +182,7 @@ async def test_a_token_is_transferred_and_a_token_that_does_not_move_is_not_repo
         assert await node.token_balance(FRIEND) == 12 * 10**6
 
 
+@pytest.mark.long
 async def test_a_name_is_shown_as_its_address(node: Anvil, tmp_path: Path) -> None:
     await node.add_name(FRIEND)
     async with running(node, tmp_path, order(to=NAME)) as harness:
@@ -188,6 +193,7 @@ async def test_a_name_is_shown_as_its_address(node: Anvil, tmp_path: Path) -> No
     assert [item["to"] for item in await node.transactions()] == [FRIEND.lower()]
 
 
+@pytest.mark.long
 async def test_a_dry_run_sends_nothing(node: Anvil, tmp_path: Path) -> None:
     async with running(node, tmp_path, order(), EVM_DRY_RUN="true") as harness:
         code = await ask(harness, ORDER)
@@ -196,6 +202,7 @@ async def test_a_dry_run_sends_nothing(node: Anvil, tmp_path: Path) -> None:
     assert await node.transactions() == []
 
 
+@pytest.mark.long
 async def test_a_fee_above_the_confirmed_fee_is_refused(node: Anvil, tmp_path: Path) -> None:
     async with running(node, tmp_path, order()) as harness:
         code = await ask(harness, ORDER)
@@ -214,6 +221,7 @@ async def unconfirmed(folder: Path) -> AsyncIterator[tuple[Anvil, AgentHarness]]
         yield node, harness
 
 
+@pytest.mark.long
 async def test_a_transfer_that_no_block_contains_is_not_called_done_delays_the_next_transfer_and_is_reported_later(
     tmp_path: Path,
 ) -> None:
@@ -225,6 +233,7 @@ async def test_a_transfer_that_no_block_contains_is_not_called_done_delays_the_n
         assert len(await node.transactions()) == 1
 
 
+@pytest.mark.long
 async def test_a_transfer_that_the_node_has_forgotten_is_sent_again_with_the_same_bytes(tmp_path: Path) -> None:
     async with unconfirmed(tmp_path) as (node, harness):
         count = len(harness.texts)
@@ -236,6 +245,7 @@ async def test_a_transfer_that_the_node_has_forgotten_is_sent_again_with_the_sam
         assert [item["hash"] for item in await node.transactions()] == [forgotten["hash"]]
 
 
+@pytest.mark.long
 async def test_a_transfer_whose_nonce_another_wallet_has_used_has_failed(tmp_path: Path) -> None:
     async with unconfirmed(tmp_path) as (node, harness):
         count = len(harness.texts)
@@ -248,6 +258,7 @@ async def test_a_transfer_whose_nonce_another_wallet_has_used_has_failed(tmp_pat
         assert [item["to"] for item in await node.transactions()] == [STRANGER.lower()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["", FRIEND])
 async def test_balances_need_no_key(node: Anvil, tmp_path: Path, address: str) -> None:
     call = model_answer(actions=["EVM_BALANCE"], parameters={"address": address})
@@ -270,6 +281,7 @@ async def test_the_key_is_read_from_an_encrypted_file_and_shown_nowhere(node: An
             pass
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(("text", "kind"), hostile_messages(FRIEND))
 async def test_a_model_that_obeys_injected_text_in_the_owners_turns_moves_nothing(
     node: Anvil, tmp_path: Path, text: Content, kind: ChannelType

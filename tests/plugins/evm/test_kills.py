@@ -11,7 +11,8 @@ from tests.plugins.transfers import KilledBot, fork_server_with
 
 @needs_anvil
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [1, 12])
 async def test_a_transfer_is_made_once_and_reported_wherever_the_process_is_killed(tmp_path: Path, rounds: int) -> None:
     amounts = [f"0.0{number:02}" for number in range(1, rounds + 1)]
     with fork_server_with(tmp_path, "eth_account", "eth_utils.address") as fork_server:

@@ -129,6 +129,7 @@ async def gemini(**settings: str) -> AsyncIterator[tuple[Gemini, AgentHarness]]:
             yield server, agent_harness
 
 
+@pytest.mark.long
 async def test_a_conversation_works_and_its_cost_is_known() -> None:
     async with gemini() as (server, agent_harness):
         receipt = await agent_harness.send("hi")
@@ -139,12 +140,14 @@ async def test_a_conversation_works_and_its_cost_is_known() -> None:
     assert any("systemInstruction" in body for body in server.requests)
 
 
+@pytest.mark.long
 async def test_usage_counts_thoughts_as_written_and_the_cache_as_read() -> None:
     async with gemini() as (_, agent_harness):
         result = await large(agent_harness.agent, TextRequest("hi"))
     assert (result.usage, result.model) == (Usage(100, 25, 80), "gemini-2.5-flash")
 
 
+@pytest.mark.long
 async def test_thoughts_are_no_part_of_the_text() -> None:
     async with gemini() as (server, agent_harness):
         server.answers = lambda body: (200, answer({"text": "Hm.", "thought": True}, {"text": "Yes."}))
@@ -202,7 +205,8 @@ async def test_a_stream_that_is_cut_is_asked_for_again() -> None:
             await large(agent_harness.agent, TextRequest("hi", sink=Sink()))
 
 
-@pytest.mark.parametrize("is_streamed", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("is_streamed", [False, True])
 async def test_an_answer_for_which_too_little_memory_is_free_is_given_up(
     is_streamed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -328,6 +332,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("is_event", [False, True])
 @pytest.mark.parametrize("body", FORMS)
@@ -349,6 +354,7 @@ END = json.dumps(answer({"text": "."}))
 USAGE_ONLY = json.dumps({"usageMetadata": USAGE})
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize(
     "events",
@@ -508,6 +514,7 @@ async def test_a_picture_is_described() -> None:
     assert server.requests[0]["contents"][0]["parts"][0]["inlineData"]["mimeType"] == "image/png"
 
 
+@pytest.mark.long
 async def test_the_log_tells_at_start_which_models_there_are(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "bot.models"):
         async with gemini(GOOGLE_LARGE_MODEL="gemini-9"):

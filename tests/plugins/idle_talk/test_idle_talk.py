@@ -41,6 +41,7 @@ async def begun(harness: AgentHarness, clock: ManualClock, hours: float) -> int:
     return harness.texts.count("Has anyone seen the comet?") - before
 
 
+@pytest.mark.long
 async def test_a_conversation_is_begun_after_the_silence_and_not_again_before_a_person_writes() -> None:
     clock = ManualClock(MORNING)
     async with idling(clock) as harness:
@@ -52,6 +53,7 @@ async def test_a_conversation_is_begun_after_the_silence_and_not_again_before_a_
         assert "Ada, good morning" in request.prompt
 
 
+@pytest.mark.long
 async def test_it_is_begun_once_a_day() -> None:
     clock = ManualClock(MORNING)
     async with idling(clock) as harness:
@@ -82,6 +84,7 @@ async def test_with_approval_a_person_decides_once() -> None:
         assert len(harness.model.requests_for(Purpose.POST)) == 1
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("setting", "in_file", "set_here", "count"),
     [("on", "", "4", 1), ("on", "", "", 0), ("test:another:4", "", "4", 0), ("test:lobby:4", "", "off", 0),

@@ -43,6 +43,7 @@ async def upload(server: RunningServer, status: int, **files: bytes) -> Any:
     return await answer.json()
 
 
+@pytest.mark.long
 async def test_documents_are_uploaded_listed_searched_and_deleted() -> None:
     async with run_server(plugin) as server:
         files = {

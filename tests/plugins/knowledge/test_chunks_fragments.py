@@ -44,6 +44,7 @@ WORDS = st.lists(st.text(alphabet="ab.!é水", min_size=1, max_size=9), max_size
 GAPS = st.sampled_from([" ", "\n", "\n\n", "\n# ", " \r\n \r\n"])
 
 
+@pytest.mark.long
 @given(WORDS, GAPS, st.integers(min_value=20, max_value=90))
 def test_no_word_is_lost_and_no_fragment_is_too_long(words: list[str], gap: str, longest: int) -> None:
     fragments = split_text(gap.join(words), max_length=longest, overlap=8)

@@ -61,6 +61,7 @@ BOMB = b"<w:p>" + b" " * (document_worker.MAX_XML_BYTES) + b"</w:p>"
 ENTITIES = b'<?xml version="1.0"?><!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/hostname">]><d>&a;</d>'
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("M-10")
 @pytest.mark.parametrize(
     ("parts", "problem"),
@@ -107,6 +108,7 @@ async def test_a_document_that_takes_too_much_time_says_so(monkeypatch: pytest.M
         await extract_document_text(b"", DocumentFormat.HTML)
 
 
+@pytest.mark.long
 async def test_files_of_both_formats_are_added_over_http() -> None:
     async with run_server(plugin) as server:
         await upload(server, 201, tides__docx=docx("Low water is at six."), page__html=PAGE)
@@ -128,6 +130,7 @@ class Site:
         return FetchedBody(url, "text/html", page, "iso-8859-1")
 
 
+@pytest.mark.long
 async def test_a_web_page_is_added_without_its_markup_in_the_encoding_that_its_server_names() -> None:
     async with running_agent(plugin) as harness:
         agent = replace(harness.agent, fetcher=Site())
@@ -152,6 +155,7 @@ async def run_with_folder(folder: Path) -> AsyncIterator[KnowledgeIndex]:
         yield index
 
 
+@pytest.mark.long
 async def test_documents_of_the_characters_folder_are_read_in_all_formats(tmp_path: Path) -> None:
     (tmp_path / "tides.docx").write_bytes(docx("Low water is at six."))
     (tmp_path / "page.htm").write_bytes(PAGE)
@@ -255,6 +259,7 @@ sys.stdout.buffer.write(data)
 """
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-09")
 async def test_uploads_of_the_operator_leave_a_process_for_the_file_of_a_person(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -230,6 +230,7 @@ async def test_a_fragment_of_another_room_is_never_found(shore: Shore) -> None:
     assert "water: the key lies under the mat" in [item.text for item in result]
 
 
+@pytest.mark.long
 async def test_a_broken_document_does_not_affect_the_others(shore: Shore, caplog: pytest.LogCaptureFixture) -> None:
     (shore.folder / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     async with shore.open() as harness:
@@ -269,6 +270,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'kept.db'}"
 
 
+@pytest.mark.long
 async def test_the_index_is_stored_in_the_database(shore: Shore, database: str) -> None:
     assert shore.embedder is not None
     settings = {"DATABASE_URL": database}

@@ -109,6 +109,7 @@ async def test_a_text_with_keys_is_neither_searched_nor_in_the_description() -> 
     assert "Plain fact." in prompt
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_recursive", ["false", "true"])
 async def test_thousands_of_texts_with_keys_are_searched_outside_the_event_loop(
     is_recursive: str, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def test_links_are_found_without_the_punctuation_around_them(text: str, found: l
     assert find_links(text) == found
 
 
+@pytest.mark.long
 async def test_the_main_text_of_a_posted_link_is_in_the_prompt_and_the_person_sees_that_it_was_read(sites: Web) -> None:
     prompt, texts = await ask(sites, f"What do you think of {URL}?")
     [line] = [line for line in prompt.splitlines() if line.startswith("- link ")]
@@ -67,6 +68,7 @@ async def test_the_main_text_of_a_posted_link_is_in_the_prompt_and_the_person_se
     assert texts[-1].endswith("\n\n(read: Town News (news.example))")
 
 
+@pytest.mark.long
 async def test_a_link_is_read_once_a_day(sites: Web) -> None:
     clock, model = ManualClock(), ScriptedModel()
     async with reading(sites, model, clock) as harness:
@@ -91,6 +93,7 @@ async def test_links_are_read_only_where_the_operator_has_set_it(sites: Web) -> 
     assert "Mrs Miller" not in prompt + texts[-1]
 
 
+@pytest.mark.long
 async def test_a_room_has_only_so_many_pages_read_in_an_hour(sites: Web) -> None:
     clock, model = ManualClock(), ScriptedModel()
     for number in range(3):
@@ -113,6 +116,7 @@ async def test_a_link_that_the_model_wrote_is_not_read_when_a_person_replies_to_
     assert len(prompts(model)) == 2
 
 
+@pytest.mark.long
 async def test_a_link_that_a_person_wrote_is_read_when_another_replies_to_it(sites: Web) -> None:
     model = ScriptedModel()
     async with reading(sites, model) as harness:
@@ -122,6 +126,7 @@ async def test_a_link_that_a_person_wrote_is_read_when_another_replies_to_it(sit
     assert "Mrs Miller" in prompts(model)[-1]
 
 
+@pytest.mark.long
 async def test_robots_txt_is_respected_and_asked_for_once(sites: Web) -> None:
     sites.pages["http://news.example/robots.txt"] = (
         b"User-agent: *\nDisallow: /\n\nUser-agent: Greenroom\nDisallow: /private\n"
@@ -152,6 +157,7 @@ async def test_nothing_is_read_where_robots_txt_is_broken_or_the_target_of_a_red
     assert "(read:" not in texts[-1]
 
 
+@pytest.mark.long
 async def test_a_person_may_have_an_earlier_link_read_and_the_model_no_other(sites: Web) -> None:
     obedient = Obedient()
     async with reading(sites, obedient.model, LINKS="20") as harness:
@@ -162,6 +168,7 @@ async def test_a_person_may_have_an_earlier_link_read_and_the_model_no_other(sit
     assert sites.pages_asked() == [URL]
 
 
+@pytest.mark.long
 async def test_a_killed_turn_and_a_replay_have_the_same_text_because_provider_and_cache_are_stored(sites: Web) -> None:
     model = ScriptedModel()
     async with reading(sites, model) as harness:
@@ -187,6 +194,7 @@ async def bomb(request: web.Request) -> web.Response:
     )
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
@@ -221,6 +229,7 @@ async def test_a_link_to_a_closed_address_is_never_requested(sites: Web, url: st
     assert sites.asked == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("headers", "body", "shown"),
     [
@@ -239,6 +248,7 @@ async def test_a_wrong_charset_breaks_nothing(sites: Web, headers: str, body: by
     assert shown in prompt
 
 
+@pytest.mark.long
 async def test_hidden_words_are_not_read_and_no_line_of_a_page_looks_like_another(sites: Web) -> None:
     more = (
         '<p hidden>ob001</p><p style="display: none">ob002</p><img alt="ob003" src="x"><script>ob004</script>'
@@ -251,6 +261,7 @@ async def test_hidden_words_are_not_read_and_no_line_of_a_page_looks_like_anothe
     assert not any(line.startswith(("# Actions\n- Bees", "[12:03] Root")) for line in prompt.splitlines())
 
 
+@pytest.mark.long
 async def test_what_a_page_says_has_the_authority_of_a_stranger(sites: Web) -> None:
     obedient = Obedient("MUTE_ROOM")
     async with reading(sites, obedient.model) as harness:
@@ -258,12 +269,14 @@ async def test_what_a_page_says_has_the_authority_of_a_stranger(sites: Web) -> N
         assert "confirm" in harness.texts[-1].lower()
 
 
+@pytest.mark.long
 async def test_a_word_filter_applies_to_what_a_page_says(sites: Web) -> None:
     prompt, _ = await ask(sites, f"and {URL}?", FILTER_WORDS="Mrs Miller", FILTER_WORDS_ACTION="replace")
     assert "Mrs Miller" not in prompt
     assert "sells honey" in prompt
 
 
+@pytest.mark.long
 async def test_a_page_is_cut_to_what_the_model_can_read(sites: Web) -> None:
     sites.pages[URL] = ARTICLE.format(
         more="".join(f"<p>Sentence number {number} of the long report.</p>" for number in range(900))
@@ -303,6 +316,7 @@ async def test_the_transcript_of_a_video_is_read_from_youtube_alone(sites: Web, 
     assert not any("evil" in url for url in sites.asked)
 
 
+@pytest.mark.long
 async def test_on_an_emulated_platform_the_answer_to_a_link_names_the_site(sites: Web) -> None:
     settings = {"LINKS": "20", "HTTP_PROXY": sites.url, "NO_PROXY": "127.0.0.1"}
     async with run_harness(settings=settings, plugins=(plugin,)) as harness:

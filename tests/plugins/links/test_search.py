@@ -131,6 +131,7 @@ async def test_results_that_lead_to_closed_addresses_are_left_out(services: Web)
         assert harness.texts == [f"[1] [2] [3]\n\n[1] {FIRST}"]
 
 
+@pytest.mark.long
 async def test_a_page_that_a_search_has_found_may_be_read_in_that_room_alone(services: Web) -> None:
     services.pages |= {"/search": results(FIRST), FIRST: ARTICLE.format(more="")}
     calls = ["WEB_SEARCH", "READ_LINK", "READ_LINK"]

@@ -118,6 +118,7 @@ async def list_busy_slots(harness: AgentHarness) -> list[bool]:
     return [slot["is_processing"] for slot in slots]
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_model_answers_and_counts_its_tokens() -> None:
     async with agent_with() as harness:
@@ -130,6 +131,7 @@ async def test_a_model_answers_and_counts_its_tokens() -> None:
         assert result.usage.tokens_out > 1
 
 
+@pytest.mark.long
 @needs_weights
 async def test_the_pieces_of_a_streamed_text_are_the_whole_and_its_end_at_the_limit_is_reported() -> None:
     async with agent_with() as harness:
@@ -159,6 +161,7 @@ async def test_the_same_seed_gives_the_same_text_and_the_sampling_values_of_a_re
         assert not stopped.is_truncated
 
 
+@pytest.mark.long
 @needs_weights
 @pytest.mark.parametrize("seed", range(3))
 async def test_an_object_is_written_by_its_schema_however_small_the_model_is(seed: int) -> None:
@@ -169,6 +172,7 @@ async def test_an_object_is_written_by_its_schema_however_small_the_model_is(see
     assert value["legs"] in (0, 2, 4, 6, 8)
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_prompt_that_is_too_long_is_refused_as_such_and_the_window_is_known() -> None:
     async with agent_with() as harness:
@@ -178,6 +182,7 @@ async def test_a_prompt_that_is_too_long_is_refused_as_such_and_the_window_is_kn
         assert (await service.describe_model()).context_length == 1024
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_cancelled_request_leaves_its_slot_at_once() -> None:
     async with agent_with(LOCAL_MODEL_SLOTS="1") as harness, asyncio.TaskGroup() as tasks:
@@ -240,6 +245,7 @@ async def find_url(process: ModelProcess) -> str:
         return loaded.url
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_process_that_is_killed_is_started_again_by_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
     async with agent_with() as harness, process_of(harness) as process:
@@ -251,6 +257,7 @@ async def test_a_process_that_is_killed_is_started_again_by_the_next_request(cap
     assert "has ended; the next request starts it again" in caplog.text
 
 
+@pytest.mark.long
 @needs_weights
 async def test_signals_that_stop_the_bot_do_not_stop_a_model_before_it() -> None:
     async with agent_with() as harness, process_of(harness) as process:
@@ -263,6 +270,7 @@ async def test_signals_that_stop_the_bot_do_not_stop_a_model_before_it() -> None
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_worker_ends_with_the_bot_also_in_the_middle_of_a_text() -> None:
     values = {"path": str(TINY), "name": "a", "key": "key", "context": 1024, "slots": 1, "threads": 1}
@@ -283,6 +291,7 @@ async def test_a_worker_ends_with_the_bot_also_in_the_middle_of_a_text() -> None
             assert await worker.wait() == 0
 
 
+@pytest.mark.long
 @needs_weights
 async def test_a_caller_that_gives_up_does_not_stop_the_loading() -> None:
     async with agent_with() as harness, process_of(harness) as process, asyncio.TaskGroup() as tasks:

@@ -229,6 +229,7 @@ async def test_an_invalid_result_is_an_unknown_outcome(raw_server: RawServer, op
     assert "outcome unknown" in result.error
 
 
+@pytest.mark.long
 async def test_tools_that_a_server_adds_and_removes_come_and_go(raw_server: RawServer, open_agent: Open) -> None:
     raw_server.offer(describe_tool("change"), describe_tool("old"))
     async with open_agent({"raw": raw_server.config}) as agent_harness:

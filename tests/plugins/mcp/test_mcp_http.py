@@ -81,6 +81,7 @@ async def server() -> AsyncIterator[tuple[RawHttpServer, str]]:
         raw.gone.set()
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", [name for name in TOOLS if name != "echo"])
 async def test_a_bad_answer_is_an_unknown_outcome_and_the_next_call_works(
     name: str, server: tuple[RawHttpServer, str], open_agent: Open

@@ -36,6 +36,7 @@ async def run_server(transport: str, record: Path, port: int) -> AsyncIterator[d
         await task
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_tools_are_called_and_resources_shown(
     transport: str, tmp_path: Path, open_agent: Open, free_tcp_port: int, monkeypatch: pytest.MonkeyPatch

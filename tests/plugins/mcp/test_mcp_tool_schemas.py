@@ -205,6 +205,7 @@ PROVIDERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_strict_providers_accept_the_tools_of_any_server(
     name: str, raw_server: RawServer, open_agent: Open
@@ -229,6 +230,7 @@ async def test_strict_providers_accept_the_tools_of_any_server(
     assert not server.names & {f"RAW_{name.upper()}" for name in REFUSED}
 
 
+@pytest.mark.long
 async def test_an_agent_with_such_tools_answers(raw_server: RawServer, open_agent: Open) -> None:
     raw_server.offer(*TOOLS, *ODD_TOOLS)  # type: ignore[arg-type]  # one is no object
     async with open_agent({"raw": raw_server.config}) as agent_harness:

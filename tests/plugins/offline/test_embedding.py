@@ -40,6 +40,7 @@ def test_a_vector_has_the_requested_dimension_and_length_1(dimension: int) -> No
     assert math.isclose(math.hypot(*vector), 1.0, abs_tol=1e-9)
 
 
+@pytest.mark.long
 @given(st.text(min_size=1))
 def test_the_vector_of_any_text_has_length_1_or_is_zero(text: str) -> None:
     vector = embed(text)

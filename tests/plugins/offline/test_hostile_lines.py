@@ -50,6 +50,7 @@ LINES = st.text(max_size=200) | st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=8), LINES, st.booleans()), max_size=5), st.integers())
 def test_hostile_lines_are_answered_briefly_and_cleanly(lines: list[tuple[str, str, bool]], seed: int) -> None:
@@ -62,6 +63,7 @@ def test_hostile_lines_are_answered_briefly_and_cleanly(lines: list[tuple[str, s
     assert isinstance(should_respond(history, ADA), bool)
 
 
+@pytest.mark.long
 @given(st.lists(st.text(max_size=60), max_size=4), st.text(max_size=30))
 def test_a_character_file_of_any_content_gives_clean_answers(texts: list[str], name: str) -> None:
     voice = Persona(name, tuple(texts), tuple(texts), tuple(texts), tuple((t, t) for t in texts), tuple(texts))

@@ -34,6 +34,7 @@ class Bill:
         return response
 
 
+@pytest.mark.long
 @pytest.mark.failure("O-02")
 async def test_a_crowd_is_answered_within_the_budget_and_no_dollar_more_is_billed() -> None:
     bill, app = Bill(), web.Application()

@@ -45,6 +45,7 @@ def reading(most: int) -> Callable[[Asked], Answer]:
     return answered
 
 
+@pytest.mark.long
 @pytest.mark.failure("E-05")
 async def test_where_the_prompt_is_too_long_the_model_is_asked_once_more_with_less(api: Loopback) -> None:
     async with open_harness(api.url, character=ADA) as harness:

@@ -167,6 +167,7 @@ async def test_the_connection_of_a_streamed_answer_is_used_again(there: AgentHar
     assert len({asked.client for asked in api.asked}) == 1
 
 
+@pytest.mark.long
 async def test_a_response_that_stays_open_after_its_end_does_not_hold_up_the_answer(
     there: AgentHarness, api: Loopback
 ) -> None:
@@ -278,6 +279,7 @@ async def test_a_stream_that_stalls_is_given_up_after_the_operators_time_between
             await harness.agent.models.text(TextRequest("the prompt", sink=Sink()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", ["x" * 2**20, f"data: {json.dumps(delta(content='🙂' * 2**17))}\n\n"])
 async def test_answers_without_an_end_share_the_memory_of_the_process(api: Loopback, piece: str) -> None:
     api.answers = [Answer(events=("data: " if piece.startswith("x") else "\n", *[piece] * 40))]

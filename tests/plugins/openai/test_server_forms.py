@@ -110,6 +110,7 @@ BODIES = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 async def test_an_answer_in_any_form_is_read_whether_or_not_a_stream_was_requested(

@@ -29,6 +29,7 @@ async def test_a_distribution_holds_count_sum_extremes_and_the_bounds_of_the_con
     assert filled == {0: 1, 1: 1, 9: 1, 14: 1}  # an upper bound belongs to its interval
 
 
+@pytest.mark.long
 async def test_labels_beyond_the_limit_are_counted_together(collector: Collector) -> None:  # noqa: F811
     async with observed(collector, settings={"OTEL_TRACES_EXPORTER": "none"}) as harness:
         for number in range(2_005):

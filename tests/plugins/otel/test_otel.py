@@ -261,6 +261,7 @@ def write_canaries(harness_words: Iterator[str], count: int) -> str:
     return " ".join(next(harness_words) for _ in range(count))
 
 
+@pytest.mark.long
 async def test_none_of_a_thousand_words_of_messages_names_and_prompts_is_exported(collector: Collector) -> None:
     words = iter(CANARIES)
 
@@ -400,6 +401,7 @@ async def test_headers_names_and_attributes_are_those_of_the_settings(collector:
     assert not collector.metrics
 
 
+@pytest.mark.long
 async def test_a_share_of_traces_is_exported_whole_or_not_at_all(collector: Collector) -> None:
     async with observed(collector, settings={"OTEL_TRACES_SAMPLER_ARG": "0.5"}) as harness:
         receipts = [await harness.send("Hello", room=f"room {number}") for number in range(12)]
@@ -443,6 +445,7 @@ async def test_a_collector_that_does_not_answer_delays_the_stop_by_two_seconds_a
         await asyncio.to_thread(thread.join)
 
 
+@pytest.mark.long
 async def test_traces_and_metrics_are_sent_after_the_delays_of_the_settings(collector: Collector) -> None:
     delays = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
     async with observed(collector, settings=delays) as harness:

@@ -69,6 +69,7 @@ async def running(
         yield harness
 
 
+@pytest.mark.long
 async def test_a_transfer_shows_network_address_amount_and_fee_and_is_made_once_its_code_is_written(
     chain: Chain, tmp_path: Path
 ) -> None:
@@ -85,18 +86,19 @@ async def test_a_transfer_shows_network_address_amount_and_fee_and_is_made_once_
     assert str(transaction.signatures[0]) in report
 
 
+@pytest.mark.matrix(5)
 @pytest.mark.parametrize(
     ("settings", "role", "author", "arguments"),
     [
-        pytest.param({}, Role.ADMIN, "Alice", {}, marks=pytest.mark.long),
+        ({}, Role.ADMIN, "Alice", {}),
         ({}, Role.OWNER, "Mallory", {}),
-        pytest.param({"SOLANA_OPERATORS": ""}, Role.OWNER, "Alice", {}, marks=pytest.mark.long),
+        ({"SOLANA_OPERATORS": ""}, Role.OWNER, "Alice", {}),
         ({"SOLANA_ALLOWED": STRANGER}, Role.OWNER, "Alice", {}),
         ({"SOLANA_DAILY_LIMIT": "native:0.4"}, Role.OWNER, "Alice", {}),
-        pytest.param({"SOLANA_DAILY_LIMIT": f"{TOKEN}:100"}, Role.OWNER, "Alice", {}, marks=pytest.mark.long),
-        pytest.param({"SOLANA_PRIVATE_KEY": ""}, Role.OWNER, "Alice", {}, marks=pytest.mark.long),
+        ({"SOLANA_DAILY_LIMIT": f"{TOKEN}:100"}, Role.OWNER, "Alice", {}),
+        ({"SOLANA_PRIVATE_KEY": ""}, Role.OWNER, "Alice", {}),
         ({"SOLANA_NETWORK": "mainnet"}, Role.OWNER, "Alice", {}),
-        pytest.param({}, Role.OWNER, "Alice", {"amount": "0.0000000001"}, marks=pytest.mark.long),
+        ({}, Role.OWNER, "Alice", {"amount": "0.0000000001"}),
         ({}, Role.OWNER, "Alice", {"amount": "0.0000001"}),  # too little for a wallet that is new
         ({}, Role.OWNER, "Alice", {"to": FRIEND[:-2]}),
         ({}, Role.OWNER, "Alice", {"token": STRANGER}),
@@ -111,6 +113,7 @@ async def test_an_order_outside_of_the_rules_is_refused_without_a_question(
     assert chain.landed == []
 
 
+@pytest.mark.long
 async def test_equal_transfers_with_the_same_block_hash_are_each_made(chain: Chain, tmp_path: Path) -> None:
     async with running(chain, tmp_path) as harness:
         for _ in range(2):
@@ -120,6 +123,7 @@ async def test_equal_transfers_with_the_same_block_hash_are_each_made(chain: Cha
     assert chain.balance(FRIEND) == 2 * HALF
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("owners", [[], [FRIEND]])
 async def test_a_token_is_transferred_and_an_account_that_the_recipient_lacks_is_paid_for_as_the_question_says(
     chain: Chain, tmp_path: Path, owners: list[str]
@@ -136,6 +140,7 @@ async def test_a_token_is_transferred_and_an_account_that_the_recipient_lacks_is
     assert chain.balance(SENDER) == 10 * SOL - cost
 
 
+@pytest.mark.long
 async def test_a_fee_above_the_confirmed_fee_is_refused(chain: Chain, tmp_path: Path) -> None:
     chain.add_token(FRIEND)
     async with running(chain, tmp_path, order(amount="12", token="usdx")) as harness:
@@ -162,6 +167,7 @@ async def test_what_is_not_a_wallet_receives_nothing(chain: Chain, tmp_path: Pat
     assert chain.landed == []
 
 
+@pytest.mark.long
 async def test_a_dry_run_sends_nothing(chain: Chain, tmp_path: Path) -> None:
     async with running(chain, tmp_path, SOLANA_DRY_RUN="true") as harness:
         code = await ask(harness, ORDER)
@@ -171,6 +177,7 @@ async def test_a_dry_run_sends_nothing(chain: Chain, tmp_path: Path) -> None:
     assert chain.counts["sendTransaction"] == 0
 
 
+@pytest.mark.long
 async def test_a_transfer_that_is_not_final_is_not_called_done_delays_the_next_transfer_and_is_reported_later(
     chain: Chain, tmp_path: Path
 ) -> None:
@@ -201,6 +208,7 @@ async def next_text(harness: AgentHarness) -> str:
     return (await harness.adapter.wait_until_sent(len(harness.texts) + 1))[-1]
 
 
+@pytest.mark.long
 async def test_a_transfer_that_the_network_has_forgotten_is_sent_again_with_the_same_bytes(
     chain: Chain, tmp_path: Path
 ) -> None:
@@ -214,6 +222,7 @@ async def test_a_transfer_that_the_network_has_forgotten_is_sent_again_with_the_
     assert [str(item.signatures[0]) for item in chain.landed] == [forgotten]
 
 
+@pytest.mark.long
 async def test_a_transfer_whose_sending_was_not_answered_is_made_once(chain: Chain, tmp_path: Path) -> None:
     chain.is_deaf = True
     async with running(chain, tmp_path) as harness:
@@ -222,6 +231,7 @@ async def test_a_transfer_whose_sending_was_not_answered_is_made_once(chain: Cha
     assert len(chain.landed) == 1
 
 
+@pytest.mark.long
 async def test_a_transfer_whose_block_hash_has_expired_has_failed_and_cannot_be_made_any_more(
     chain: Chain, tmp_path: Path
 ) -> None:
@@ -235,6 +245,7 @@ async def test_a_transfer_whose_block_hash_has_expired_has_failed_and_cannot_be_
     assert chain.balance(FRIEND) == HALF
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["in a block", "status of a node that is behind", "blocks removed by the node"])
 async def test_an_expired_transfer_is_not_called_failed_while_it_may_be_in_a_block(
     chain: Chain, tmp_path: Path, case: str
@@ -254,6 +265,7 @@ async def test_an_expired_transfer_is_not_called_failed_while_it_may_be_in_a_blo
     assert len(chain.landed) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("is_taken", "report"), [(True, "Transferred 0.5 SOL"), (False, "The transfer was not made: the network did not")]
 )
@@ -271,6 +283,7 @@ async def test_what_became_of_a_transfer_while_the_bot_was_off_is_reported_after
     assert chain.balance(FRIEND) == (HALF if is_taken else 0)
 
 
+@pytest.mark.long
 async def test_a_transfer_that_the_network_rejects_is_reported_as_rejected(chain: Chain, tmp_path: Path) -> None:
     async with unconfirmed(chain, tmp_path) as harness:
         chain.svm.set_account(KEY.pubkey(), library.Account(FEE, b"", library.Pubkey.default()))  # spent elsewhere
@@ -285,6 +298,7 @@ async def test_a_node_without_history_makes_no_transfer(chain: Chain, tmp_path: 
         assert await ask(harness, ORDER) == ""
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("address", "token", "expected"),
     [
@@ -326,6 +340,7 @@ def read_files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 async def test_after_a_transfer_the_key_is_in_no_prompt_log_or_file(
     chain: Chain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -120,6 +120,7 @@ async def test_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
         assert len(await waiting(harness)) == 1
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-07")
 @pytest.mark.parametrize(
     ("name", "parameters"),

@@ -87,6 +87,7 @@ NAMES = st.sampled_from(["response", "output", "thought", "actions", "action", "
 BODIES = st.sampled_from(["", " ", "Hello", "A, B", "a\nb", "```", "{}", "&lt;", "]]>", "<", "<text>", "</text>"])
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(NAMES, BODIES)), st.sampled_from(["", "\n", " so ", "```"]), st.booleans())
 def test_a_regular_answer_is_read_tag_by_tag(written: list[tuple[str, str]], between: str, is_ended: bool) -> None:
     inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)

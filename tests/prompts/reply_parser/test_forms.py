@@ -16,7 +16,6 @@ ACTIONS = ("telltide", "calltaxi")
 HIDDEN = re.compile(r"SECRET\w*")
 STEP = 7  # characters between two pieces
 KEPT = [form for form in FORMS if form["name"].startswith(("kept-", "prose-")) and "(id " not in form["raw"]]
-each_form = pytest.mark.parametrize("form", FORMS, ids=[form["name"] for form in FORMS])
 
 
 def context_of(form: dict[str, Any]) -> AnswerContext:
@@ -33,8 +32,14 @@ def test_the_corpus_is_large_enough() -> None:
     assert len({form["name"] for form in FORMS}) == len(FORMS)
 
 
-@each_form
-def test_a_form_is_read_as_it_was_meant(form: dict[str, Any]) -> None:
+@pytest.mark.parametrize("form", FORMS, ids=[form["name"] for form in FORMS])
+def test_a_form_is_read_as_it_was_meant_whole_and_while_it_is_written(form: dict[str, Any]) -> None:
+    check_whole(form)
+    check_beginning(form)
+    check_hidden(form)
+
+
+def check_whole(form: dict[str, Any]) -> None:
     reply = read_reply(form["raw"], context_of(form))
     called = [(name, dict(arguments)) for name, arguments in reply.calls]
     called += [(name, dict(reply.parameters.get(name, {}))) for name in reply.actions if is_offered(name)]
@@ -48,9 +53,8 @@ def test_a_form_is_read_as_it_was_meant(form: dict[str, Any]) -> None:
         assert reply.thought == form["thought"]
 
 
-@each_form
-def test_what_is_shown_while_a_form_is_written_is_the_beginning_of_its_text(form: dict[str, Any]) -> None:
-    """Every piece ends somewhere: what is shown depends on all that is written, not on how it was split."""
+def check_beginning(form: dict[str, Any]) -> None:
+    """Fail if what is shown is not the beginning of the text; it depends on all that is written, not on its pieces."""
     context, raw = context_of(form), form["raw"]
     whole = read_reply(raw, context)
     assert partial_reply_text(raw, context=context) in ("", whole.text[: len(whole.text) - 200].strip())
@@ -58,9 +62,8 @@ def test_what_is_shown_while_a_form_is_written_is_the_beginning_of_its_text(form
     assert not shown or whole.text.startswith(shown)
 
 
-@each_form
-def test_nothing_hidden_is_shown_while_a_form_is_written(form: dict[str, Any]) -> None:
-    """The hidden words are repeated, so that more than what is held back is written."""
+def check_hidden(form: dict[str, Any]) -> None:
+    """Fail if something hidden is shown; the hidden words are repeated, so that more than is held back is written."""
     requested = form.get("requested", "text" if "unmarked" not in form else "tags")
     context = replace(context_of(form), form=AnswerForm(requested))
     raw = HIDDEN.sub(lambda word: f"{word[0]} " * 40, form["raw"])

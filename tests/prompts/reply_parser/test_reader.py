@@ -173,6 +173,7 @@ def test_actions_and_parameters_without_closing_tag_end_at_the_next_field() -> N
     assert read_reply(raw) == Reply(text="Hi", actions=("MUTE",), parameters={"MUTE": {"days": 3}})
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("F-03", "F-04")
 @pytest.mark.parametrize("golden", GOLDENS)
 def test_no_truncation_adds_an_action_or_changes_the_text(golden: str) -> None:
@@ -331,6 +332,7 @@ def steps_counted() -> Iterator[list[int]]:
         gc.enable()
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("F-09")
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
 def test_the_parsing_time_grows_linearly(piece: str) -> None:
@@ -343,14 +345,9 @@ def test_the_parsing_time_grows_linearly(piece: str) -> None:
         assert taken[1] <= 2.1 * taken[0] + 100
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.failure("F-09")
-@pytest.mark.parametrize(
-    "piece",
-    [  # a quarter of a million characters of each take seconds
-        pytest.param(piece, id=name, marks=() if number % 8 == 0 else pytest.mark.long)
-        for number, (name, piece) in enumerate(HOSTILE.items())
-    ],
-)
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
     raw = piece * (MAX_CHARS // len(piece) + 1)
     for read in READERS:
@@ -658,6 +655,7 @@ FRAGMENTS = st.sampled_from(
 ANSWERS = st.text() | st.lists(FRAGMENTS | st.text(max_size=3), max_size=30).map("".join)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(ANSWERS)
 def test_any_text_can_be_read_without_an_error(raw: str) -> None:
@@ -671,6 +669,7 @@ def test_any_text_can_be_read_without_an_error(raw: str) -> None:
     json.dumps([reply.text, reply.thought, reply.actions, reply.parameters]).encode()
 
 
+@pytest.mark.long
 @pytest.mark.failure("F-05")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(FRAGMENTS.filter(lambda part: part != "</response>"), max_size=20), st.data())
@@ -681,6 +680,7 @@ def test_no_truncation_runs_actions_quoted_in_a_thought(quoted: list[str], data:
     assert set(read_reply(cut).actions) <= {"REPLY"}
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=st.characters()))
 def test_surrogates_are_handled_at_any_position(raw: str) -> None:
@@ -688,6 +688,7 @@ def test_surrogates_are_handled_at_any_position(raw: str) -> None:
     read_reply(json.dumps({"text": raw})).text.encode()
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS, ANSWERS)
 def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
@@ -697,6 +698,7 @@ def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
     assert read_reply(raw) == Reply(text=text.strip(), thought=visible_text(thought), actions=("REPLY",))
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS)
 def test_a_text_in_cdata_or_json_is_read_unchanged(text: str) -> None:

@@ -87,6 +87,7 @@ def test_the_end_of_a_growing_text_is_held_back() -> None:
     assert partial_reply_text(HEAD + "Hello there.") == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end", ["<|im_end|>\n<|im_start|>user\nmore", "<think>SECRET", "\nAnn: more", "\n[03:15] Ann (id 1a): more"]
 )

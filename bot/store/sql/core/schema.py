@@ -51,7 +51,7 @@ from bot.store.sql.core.mapping import (
     Time,
 )
 
-VERSION = "0015"
+VERSION = "0016"
 COMPATIBLE_FROM = "0015"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
@@ -457,6 +457,7 @@ deliveries = _ordered_table(
     *_texts("external_id", "reply_to", "cause"),
     *_columns(Flag(), "is_open"),
     _added_column("kind", EnumText(DeliveryKind), DeliveryKind.REPLY),
+    *_times("next_attempt_at", nullable=True),
     UniqueConstraint("agent_id", "id"),
     UniqueConstraint("agent_id", "room_id", "seq"),
     Index("ix_deliveries_turn", "agent_id", "turn_id", "position"),

@@ -44,6 +44,7 @@ async def problems(bare: Bare) -> list[str]:
     return found
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("L-20")
 @pytest.mark.parametrize(
     ("statement", "problem"),
@@ -118,6 +119,7 @@ async def test_concurrent_writers_make_a_single_chain(bare: Bare) -> None:
     assert await problems(bare) == []
 
 
+@pytest.mark.long
 @pytest.mark.failure("L-20")
 async def test_many_denials_do_not_displace_permissions(bare: Bare) -> None:
     async with opened(bare) as store:

@@ -238,6 +238,7 @@ async def test_plugins_access_their_tables_through_the_store(tables: tuple[Plugi
             await connection.execute(insert(table).values(text="by another door"))
 
 
+@pytest.mark.long
 async def test_failing_work_of_a_plugin_rolls_back_only_itself(tables: tuple[PluginTables, Table]) -> None:
     reach, table = tables
 

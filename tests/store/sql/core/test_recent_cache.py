@@ -72,6 +72,7 @@ async def test_a_cached_room_is_not_read_again_after_a_new_message(open_store: O
         assert await last(store, limit=2) == ["3", "late"]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("seed", range(12))
 async def test_the_cache_equals_the_file_after_every_change(open_store: OpenStore, seed: int) -> None:
     chance = random.Random(seed)

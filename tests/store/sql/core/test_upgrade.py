@@ -135,6 +135,7 @@ async def test_a_second_upgrade_changes_nothing(bare: Any, path: Path) -> None:
     assert [copy async for copy in anyio.Path(path.parent).glob("*before*")] == []
 
 
+@pytest.mark.long
 async def test_migrations_lead_to_the_schema_of_a_new_database(bare: Any) -> None:
     """This also checks that the first version, which is stored as a file, has not changed."""
     await bare.run(upgrade.upgrade_schemas, bare.place)
@@ -152,6 +153,7 @@ def migrated_from_nothing(connection: Connection) -> None:
         migrate(connection, upgrade.CORE_SCHEMA, VERSION_TABLE)
 
 
+@pytest.mark.long
 @pytest.mark.failure("J-13")
 async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival_and_keeps_its_costs(bare: Any) -> None:
     kind = "sqlite" if bare.is_sqlite else "postgresql"
@@ -210,6 +212,7 @@ async def test_a_program_before_the_renamed_columns_says_that_the_database_is_ne
         await bare.run(upgrade.upgrade_schemas, bare.place, core=earlier)
 
 
+@pytest.mark.long
 async def test_tables_of_newer_code_are_used_as_they_are_where_they_say_so(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
@@ -223,6 +226,7 @@ async def test_tables_of_newer_code_are_used_as_they_are_where_they_say_so(
     assert await bare.run(upgrade.find_usable_version) == VERSION
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compatible_from", ["", "0099"])
 async def test_tables_of_newer_code_are_refused_where_this_code_is_too_old_for_them(
     compatible_from: str, bare: Any, later: Callable[..., Schema]
@@ -277,6 +281,7 @@ async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(bare: Any, later
         kept.close()
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-06")
 async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any, later: Callable[..., Schema]) -> None:
     schema = later()
@@ -294,6 +299,7 @@ async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any,
     assert await bare.run(structure) != before
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-06")
 async def test_a_new_database_that_fails_at_any_statement_stays_empty(bare: Any) -> None:
     for at in count(1, 1 if bare.is_sqlite else 7):  # one statement in seven: a server takes its time
@@ -326,7 +332,8 @@ async def test_tables_of_another_program_are_not_changed(bare: Any) -> None:
 
 
 @pytest.mark.failure("I-08")
-@pytest.mark.parametrize("last", [pytest.param(6, marks=pytest.mark.long), 12])
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize("last", [6, 12])
 async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     bare: Any, later: Callable[..., Schema], last: int
 ) -> None:
@@ -343,6 +350,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(upgrade.find_version) == "0099"
 
 
+@pytest.mark.long
 async def test_of_two_processes_that_start_together_the_first_migrates_and_the_other_waits(
     postgres_url: str, later: Callable[..., Schema]
 ) -> None:
@@ -358,6 +366,7 @@ async def test_of_two_processes_that_start_together_the_first_migrates_and_the_o
     await engine.dispose()
 
 
+@pytest.mark.long
 async def test_a_server_without_pgvector_is_refused_with_instructions(postgres_url: str) -> None:
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
     async with engine.connect() as connection:
@@ -387,6 +396,7 @@ async def test_missing_permission_to_add_pgvector_is_explained(postgres_url: str
     await engine.dispose()
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-08")
 def test_an_interrupted_backup_does_not_get_its_final_name(path: Path) -> None:
     copy = path.with_name(f"{path.name}.copy")
@@ -407,6 +417,7 @@ def test_an_interrupted_backup_does_not_get_its_final_name(path: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.long
 def test_alembic_is_not_imported_without_migrations(path: Path) -> None:
     code = (
         "import asyncio, sys; from pathlib import Path; from bot.store.sql.sqlite.storage import OpenFiles\n"

@@ -63,6 +63,7 @@ async def recalled(store: SqlStore, wanted: tuple[float, ...], room: UUID) -> li
     return [match.memory.id for match in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 async def test_recall_equals_the_file_after_every_change(open_store: OpenStore, seed: int) -> None:
     chance = random.Random(seed)

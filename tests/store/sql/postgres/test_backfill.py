@@ -26,6 +26,7 @@ def old(harness: AgentHarness, text: str) -> InboundMessage:
     return replace(arrival, is_backfill=True)
 
 
+@pytest.mark.long
 @pytest.mark.failure("B-10")
 async def test_old_messages_in_the_room_of_another_process_are_kept_closed(postgres_url: str) -> None:
     async with (

@@ -45,6 +45,7 @@ async def texts(storage: SqlStorage, settings: Settings) -> list[str]:
         return [memory.content.text for memory in await store.memories.recent(room.id)]
 
 
+@pytest.mark.long
 async def test_a_copy_replaces_the_database_and_the_previous_database_is_kept(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_copy_replaces_the_database_and_the_previous_database_is_kept(
     assert not leftover_files(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_database_whose_address_has_options_of_other_programs_is_copied_and_restored(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -76,6 +78,7 @@ async def test_a_database_whose_address_has_options_of_other_programs_is_copied_
     assert await texts(storage, options) == ["one", "Aye."]
 
 
+@pytest.mark.long
 async def test_open_work_of_a_restored_copy_is_held(settings: Settings, tmp_path: Path) -> None:
     storage = SqlStorage()
     async with storage.open(ADA, settings) as store:
@@ -88,6 +91,7 @@ async def test_open_work_of_a_restored_copy_is_held(settings: Settings, tmp_path
         assert await store.ledger.deliveries() == []
 
 
+@pytest.mark.long
 async def test_while_a_bot_runs_a_restore_is_refused_and_changes_nothing(settings: Settings, tmp_path: Path) -> None:
     storage = SqlStorage()
     await converse(storage, settings, "one")
@@ -101,6 +105,7 @@ async def test_while_a_bot_runs_a_restore_is_refused_and_changes_nothing(setting
     assert await texts(storage, settings) == ["one", "Aye."]
 
 
+@pytest.mark.long
 async def test_a_file_that_is_no_whole_copy_is_refused_and_changes_nothing(settings: Settings, tmp_path: Path) -> None:
     storage = SqlStorage()
     await converse(storage, settings, "one")
@@ -113,6 +118,7 @@ async def test_a_file_that_is_no_whole_copy_is_refused_and_changes_nothing(setti
     assert await texts(storage, settings) == ["one", "Aye."]
 
 
+@pytest.mark.long
 async def test_a_copy_of_a_newer_version_is_refused(
     settings: Settings, tmp_path: Path, postgres_server: PostgresServer
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
+import pytest
 
 from benchmarks.exchange import close_receipt, make_exchanges, mark_attempting, mark_sent
 from benchmarks.server import StatementCounter
@@ -88,6 +89,7 @@ async def test_a_cancelled_call_does_not_affect_the_others_of_its_batch() -> Non
     assert doubling.batches == [[2]]
 
 
+@pytest.mark.long
 async def test_messages_of_many_rooms_at_once_take_few_round_trips_and_none_gets_the_rows_of_another(
     postgres_url: str,
 ) -> None:

@@ -52,6 +52,7 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
         yield opened
 
 
+@pytest.mark.long
 async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
     for steps in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
@@ -87,6 +88,7 @@ async def test_a_pool_gets_back_the_place_of_a_connection_whose_user_is_cancelle
     await database.close()
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-10")
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 async def test_a_connection_lost_at_any_point_loses_and_doubles_nothing(proxy: Proxy, store: SqlStore) -> None:
@@ -111,6 +113,7 @@ async def test_a_connection_lost_at_any_point_loses_and_doubles_nothing(proxy: P
         assert len(parts) == len(await store.ledger.receipts(limit=1000)) == len(harness.texts)
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-09")
 async def test_queries_during_a_restart_succeed_afterwards(proxy: Proxy, store: SqlStore) -> None:
     await store.ledger.receive([make_message("before", sent_at=system_clock())], system_clock())
@@ -129,6 +132,7 @@ async def test_queries_during_a_restart_succeed_afterwards(proxy: Proxy, store: 
     assert store.ledger.health.problem is None
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-09")
 async def test_an_unreachable_server_closes_the_inbox_until_it_returns(
     proxy: Proxy, store: SqlStore, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +154,7 @@ async def test_an_unreachable_server_closes_the_inbox_until_it_returns(
     assert (await store.ledger.receive([make_message("kept", sent_at=system_clock())], system_clock()))[0].is_new
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-09")
 async def test_terminated_connections_are_replaced(
     postgres_server: PostgresServer, postgres_url: str, store: SqlStore
@@ -161,6 +166,7 @@ async def test_terminated_connections_are_replaced(
         assert await store.cache.get("number") == number
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-09")
 async def test_both_transactions_of_a_deadlock_succeed(postgres_url: str) -> None:
     database = PostgresDatabase(parse_address(postgres_url, "the url"))
@@ -283,6 +289,7 @@ def test_what_cannot_be_an_address_is_refused_without_showing_a_piece_of_it(url:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "options",
     [

@@ -45,6 +45,7 @@ async def stores(postgres_url: str, counter: StatementCounter) -> AsyncIterator[
             await store.sharing.leave()
 
 
+@pytest.mark.long
 async def test_the_first_message_of_a_person_in_a_new_room_takes_a_single_statement(
     stores: tuple[Store, Store], counter: StatementCounter
 ) -> None:
@@ -63,6 +64,7 @@ async def test_the_first_message_of_a_person_in_a_new_room_takes_a_single_statem
     assert await store.entities.participants(first.room.id) == [first.author]
 
 
+@pytest.mark.long
 async def test_first_messages_that_two_processes_receive_at_once_are_stored_with_a_single_person_and_room(
     stores: tuple[Store, Store],
 ) -> None:

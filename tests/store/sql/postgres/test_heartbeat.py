@@ -64,6 +64,7 @@ async def test_a_single_connection_holds_the_locks_of_all_agents_of_a_process(
         assert stores[1].sharing.agent_count == len(AGENTS) - 1
 
 
+@pytest.mark.long
 async def test_the_rooms_of_each_agent_of_a_dead_process_are_taken_over(postgres_url: str, connection: Any) -> None:
     async with process(postgres_url, AGENTS) as dead, process(postgres_url, AGENTS) as alive:
         messages = [make_message("Hello", sent_at=system_clock(), room=f"room {n}") for n in range(2)]

@@ -36,6 +36,7 @@ async def two_processes(url: str) -> AsyncIterator[tuple[AgentHarness, AgentHarn
         yield first, second
 
 
+@pytest.mark.long
 async def test_what_another_process_receives_is_answered_and_reported_by_notifications(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,7 @@ async def test_what_another_process_receives_is_answered_and_reported_by_notific
         assert second.texts == []
 
 
+@pytest.mark.long
 async def test_what_a_dead_process_left_is_answered_before_what_came_to_its_room_later(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

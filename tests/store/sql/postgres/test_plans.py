@@ -110,6 +110,7 @@ def text_of(statement: Any) -> str:
     return expand(statement, DIALECT, 2)[0]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("name", INDEXES)
 def test_the_pipeline_uses_the_intended_index(postgres_server: PostgresServer, database: str, name: str) -> None:
     statement, index = INDEXES[name]
@@ -125,6 +126,7 @@ def test_a_search_by_terms_uses_their_index(postgres_server: PostgresServer, dat
     assert "ix_memories_terms" in postgres_server.run(f"SET enable_seqscan = off; EXPLAIN {statement}", database)
 
 
+@pytest.mark.long
 async def test_a_table_that_has_grown_gets_statistics_at_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_o
         await second.leave()
 
 
+@pytest.mark.long
 async def test_of_processes_that_name_their_characters_in_another_order_a_single_process_makes_the_backups(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ async def notify_everyone(url: str) -> None:
     await connection.close()
 
 
+@pytest.mark.long
 async def test_a_message_waits_for_an_earlier_message_that_another_process_received(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ async def test_a_message_waits_for_an_earlier_message_that_another_process_recei
         assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
 
 
+@pytest.mark.long
 async def test_a_message_that_cannot_be_read_keeps_no_other_from_being_claimed(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ async def test_a_message_that_cannot_be_read_keeps_no_other_from_being_claimed(
         assert (failed.outcome, failed.rule) == (Outcome.FAILED, Rule.INTERNAL_ERROR)
 
 
+@pytest.mark.long
 async def test_a_message_that_comes_while_an_earlier_message_is_claimed_is_answered_after_it(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ async def test_a_message_that_comes_while_an_earlier_message_is_claimed_is_answe
         assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
 
 
+@pytest.mark.long
 async def test_a_message_waits_for_an_earlier_message_whose_storing_was_not_confirmed(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +146,7 @@ async def test_a_message_waits_for_an_earlier_message_whose_storing_was_not_conf
         assert await owner.adapter.wait_until_sent(5) == ["To Kim.", "To Bob.", "To Alice.", "To Alice.", "To Bob."]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("is_claimed", [True, False], ids=["was under way", "was not claimed"])
 @pytest.mark.parametrize("read", [1, 2, 3], ids=["first", "second", "third"])
 async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_at_the_take_over(
@@ -187,6 +192,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
         assert await survivor.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
 
 
+@pytest.mark.long
 async def test_the_first_message_of_a_room_whose_storing_was_not_confirmed_is_answered(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +213,7 @@ async def test_the_first_message_of_a_room_whose_storing_was_not_confirmed_is_an
         assert (await harness.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
+@pytest.mark.long
 async def test_what_waited_in_a_lost_room_is_not_sent_when_the_room_is_back(postgres_url: str) -> None:
     adapter = HeldAdapter()
     async with asyncio.timeout(20.0), process(postgres_url, adapter) as harness:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from bot import ActionResult, Effect, Outcome, Plugin, Turn, action, derived_id
 from bot.outbound.proposals import ProposalDecision
 from bot.store.sql.postgres.connection import parse_address
@@ -33,6 +35,7 @@ async def decide_elsewhere(harness: AgentHarness, draft_id: str) -> None:
     assert decided.is_done
 
 
+@pytest.mark.long
 async def test_a_draft_that_another_process_sends_leaves_from_the_owner_of_its_room_once(postgres_url: str) -> None:
     model = ScriptedModel(model_answer("It is a fern."))
     async with running_process(postgres_url, model) as owner, running_process(postgres_url, model) as other:
@@ -46,6 +49,7 @@ async def test_a_draft_that_another_process_sends_leaves_from_the_owner_of_its_r
         assert stored.outcome is Outcome.ANSWERED
 
 
+@pytest.mark.long
 async def test_an_action_that_another_process_approves_runs_in_the_owner_of_its_room_once(postgres_url: str) -> None:
     booked: list[bool] = []
     ran = asyncio.Event()

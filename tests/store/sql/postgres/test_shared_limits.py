@@ -30,6 +30,7 @@ async def members(url: str, count: int) -> AsyncIterator[list[Store]]:
         yield [await stack.enter_async_context(open_store(url)) for _ in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope", [LimitScope.ALL, LimitScope.PERSON])
 async def test_members_together_make_exactly_the_calls_that_fit(postgres_url: str, scope: LimitScope) -> None:
     async with members(postgres_url, 3) as stores, AsyncExitStack() as stack:
@@ -38,6 +39,7 @@ async def test_members_together_make_exactly_the_calls_that_fit(postgres_url: st
     assert sum(made) == 30
 
 
+@pytest.mark.long
 async def test_what_a_member_spends_degrades_the_answers_of_the_others(postgres_url: str) -> None:
     async with members(postgres_url, 2) as stores, AsyncExitStack() as stack:
         spenders = [await stack.enter_async_context(spending(store, 3_000, LimitScope.ALL)) for store in stores]
@@ -51,6 +53,7 @@ async def test_what_a_member_spends_degrades_the_answers_of_the_others(postgres_
         assert str(spenders[1].budget.find_degradation(ROOM, PERSON)) == "100 % of BUDGET_TOKENS used: no answer"
 
 
+@pytest.mark.long
 async def test_the_costs_of_all_members_are_stored_once(postgres_url: str) -> None:
     async with members(postgres_url, 2) as stores:
         async with AsyncExitStack() as stack:
@@ -84,6 +87,7 @@ async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(
     assert (entry.calls, entry.tokens) == (2, 200)
 
 
+@pytest.mark.long
 async def test_most_calls_query_no_other_process_while_much_is_left(postgres_url: str) -> None:
     async with members(postgres_url, 1) as [store], spending(store, 10_000_000, LimitScope.ALL) as spender:
         assert store.sharing is not None
@@ -99,6 +103,7 @@ async def test_most_calls_query_no_other_process_while_much_is_left(postgres_url
         assert len(asked) < 60
 
 
+@pytest.mark.long
 async def test_what_a_dead_member_held_is_free_again(postgres_url: str) -> None:
     async with members(postgres_url, 2) as [dead, alive], spending(alive, 3_000) as spender:
         assert dead.sharing is not None
@@ -108,6 +113,7 @@ async def test_what_a_dead_member_held_is_free_again(postgres_url: str) -> None:
         assert await spender.spend(50) == 30
 
 
+@pytest.mark.long
 async def test_members_take_no_more_tokens_than_a_bucket_has(postgres_url: str) -> None:
     ann, bo = new_id(), new_id()
     async with members(postgres_url, 3) as stores:
@@ -168,6 +174,7 @@ async def test_eight_processes_overshoot_a_limit_by_nothing(postgres_url: str) -
     assert sum(made) == 200
 
 
+@pytest.mark.long
 async def test_what_an_erased_person_has_used_counts_for_all_members(postgres_url: str) -> None:
     async with members(postgres_url, 2) as stores, AsyncExitStack() as stack:
         spenders = [await stack.enter_async_context(spending(store, 3_000)) for store in stores]

@@ -23,6 +23,7 @@ def settings(url: str, name: str = "POSTGRES_URL") -> Settings:
     return Settings([Layer(".env", {name: url})])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["POSTGRES_URL", "DATABASE_URL"])
 async def test_a_conversation_is_stored(postgres_url: str, name: str) -> None:
     assert plugin.store is not None
@@ -86,6 +87,7 @@ async def test_a_wrong_address_is_a_problem_and_shows_no_password() -> None:
             pass
 
 
+@pytest.mark.long
 async def test_a_pooler_requires_a_direct_address(postgres_url: str) -> None:
     assert plugin.store is not None
     pooled = {"POSTGRES_URL": f"{postgres_url}&prepared_statement_cache_size=0"}
@@ -109,6 +111,7 @@ class RecordedStatements(StatementCounter):
         self.texts.append(record.query)
 
 
+@pytest.mark.long
 async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
     with RecordedStatements() as recorded:
         async with (
@@ -125,6 +128,7 @@ async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
     assert len([text for text in texts if text.startswith("SELECT")]) < 20
 
 
+@pytest.mark.long
 async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
     address, now = parse_address(postgres_url, "the url"), system_clock()
     async with (

@@ -173,6 +173,7 @@ async def test_rows_changed_by_another_program_are_not_served_from_the_cache(ope
         assert await store.worlds.room(received.receipt.room_id) == second.room
 
 
+@pytest.mark.long
 async def test_files_are_accessible_only_to_their_owner(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
 
@@ -210,6 +211,7 @@ async def test_agents_of_the_same_process_share_a_file(path: Path) -> None:
         await first.read(lambda db: None)
 
 
+@pytest.mark.long
 async def test_a_second_process_is_refused_with_instructions(path: Path) -> None:
     sqlite.create_file(path)
     holder = subprocess.Popen(  # noqa: ASYNC220

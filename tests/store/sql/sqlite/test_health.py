@@ -158,6 +158,7 @@ async def test_a_full_database_loses_nothing_and_continues_when_there_is_space(
     assert len(logged_warnings(caplog)) == 2
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.failure("I-02")
 @pytest.mark.parametrize("room", range(1, 24))
 async def test_on_a_full_disk_each_job_is_stored_or_refused_as_a_whole(database: SqliteDatabase, room: int) -> None:
@@ -255,6 +256,7 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-04")
 async def test_a_damaged_page_is_refused_and_the_file_not_changed(path: Path) -> None:
     await make_whole(path)
@@ -281,6 +283,7 @@ async def test_a_database_that_is_not_looked_through_in_time_is_opened(
         assert len(await keys(database)) == 60
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-04")
 async def test_damage_in_a_large_database_is_found_at_the_start(path: Path) -> None:
     await make_whole(path)
@@ -439,6 +442,7 @@ async def test_any_exception_of_a_job_leaves_other_jobs_and_the_thread_alive(
     assert await database.write(write("c")) == "c"
 
 
+@pytest.mark.long
 async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.store.sql.sqlite.threads.MAX_CHANGES", 200)
     log = path.with_name("greenroom.db-wal")

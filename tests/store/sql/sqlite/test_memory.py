@@ -49,6 +49,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     pytest.fail("it does not come to that")
 
 
+@pytest.mark.long
 async def test_a_store_that_takes_over_the_database_of_another_finds_nothing_in_it() -> None:
     gc.collect()  # the stores of other tests
     store = InMemoryStore()

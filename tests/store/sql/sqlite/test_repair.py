@@ -69,7 +69,8 @@ def has_readable_schema(path: Path) -> bool:
 
 
 @pytest.mark.failure("I-06")
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 24))])
+@pytest.mark.matrix(3)
+@pytest.mark.parametrize("seed", range(24))
 async def test_a_damaged_file_ends_in_an_error_that_names_it_and_what_is_copied_can_be_used(
     file: Path, seed: int
 ) -> None:
@@ -105,6 +106,7 @@ async def _read_only(path: Path) -> None:
             await store.ledger.receipts(room_id=room.id)
 
 
+@pytest.mark.long
 async def test_of_an_intact_file_nothing_is_lost(file: Path) -> None:
     before = check_file(file).facts
     copy, lost = copy_readable(file)
@@ -115,6 +117,7 @@ async def test_of_an_intact_file_nothing_is_lost(file: Path) -> None:
     }
 
 
+@pytest.mark.long
 async def test_a_row_with_an_impossible_value_is_reported_and_left_out(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE receipts SET outcome = 'answared' WHERE id = (SELECT min(id) FROM receipts)")
@@ -124,6 +127,7 @@ async def test_a_row_with_an_impossible_value_is_reported_and_left_out(file: Pat
     assert lost == {"receipts": 1}
 
 
+@pytest.mark.long
 async def test_a_file_of_which_nothing_can_be_read_is_not_copied(file: Path) -> None:
     write(file, b"not a database " * 1000)
     with pytest.raises(ConfigError, match=r"nothing of .* can be read: put a backup in its place"):
@@ -131,6 +135,7 @@ async def test_a_file_of_which_nothing_can_be_read_is_not_copied(file: Path) -> 
     assert list(file.parent.glob("*repaired*")) == []
 
 
+@pytest.mark.long
 async def test_a_copy_is_put_in_place_and_the_previous_file_is_kept(file: Path, tmp_path: Path) -> None:
     copy = copy_file(file, tmp_path / "copy.db")
     async with OpenFiles().open_store(file, AGENT) as store:
@@ -141,6 +146,7 @@ async def test_a_copy_is_put_in_place_and_the_previous_file_is_kept(file: Path, 
     assert _mode(file) == 0o600
 
 
+@pytest.mark.long
 async def test_a_damaged_copy_is_refused_and_nothing_is_changed(file: Path, tmp_path: Path) -> None:
     copy = copy_file(file, tmp_path / "copy.db")
     damage(copy, 2)
@@ -150,6 +156,7 @@ async def test_a_damaged_copy_is_refused_and_nothing_is_changed(file: Path, tmp_
     assert digest(file) == before
 
 
+@pytest.mark.long
 async def test_a_database_in_use_is_not_replaced(file: Path, tmp_path: Path) -> None:
     copy = copy_file(file, tmp_path / "copy.db")
     async with OpenFiles().open_store(file, AGENT):
@@ -157,6 +164,7 @@ async def test_a_database_in_use_is_not_replaced(file: Path, tmp_path: Path) -> 
             restore_copy(file, copy)
 
 
+@pytest.mark.long
 async def test_a_file_of_another_schema_is_not_copied(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("UPDATE alembic_version_sql SET version_num = '0001'")
@@ -166,6 +174,7 @@ async def test_a_file_of_another_schema_is_not_copied(file: Path) -> None:
     assert list(file.parent.glob("*repaired*")) == []
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-15")
 @pytest.mark.parametrize("step", ["_keep", "replace", "unlink"])
 async def test_a_crash_at_any_step_of_a_restore_leaves_a_whole_database(
@@ -185,6 +194,7 @@ async def test_a_crash_at_any_step_of_a_restore_leaves_a_whole_database(
     assert await count_messages(file) == 80
 
 
+@pytest.mark.long
 async def test_an_older_log_next_to_a_restored_file_is_not_applied(file: Path, tmp_path: Path) -> None:
     copy = copy_file(file, tmp_path / "copy.db")
     log = file.with_name(f"{file.name}-wal")

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot import Entity, Outcome, derived_id, new_id
 from bot.platform import StreamCursor
 from bot.store import StoredEvent
@@ -16,6 +18,7 @@ OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
+@pytest.mark.long
 async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore) -> None:
     arrivals = [
         make_message(

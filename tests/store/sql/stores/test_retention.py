@@ -338,6 +338,7 @@ async def test_messages_are_deleted_after_the_days_of_their_room_or_world_or_all
         assert await store.memories.memories([receipt.memory_id]) == {}
 
 
+@pytest.mark.long
 async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_are_kept(open_store: Any) -> None:
     async with open_store() as store:
         for number in range(ROWS_PER_STEP + 2):

@@ -52,6 +52,7 @@ async def say(harness: AgentHarness, text: str) -> Receipt:
     return closed
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.failure("I-16")
 @pytest.mark.parametrize(
     ("table", "values"),
@@ -78,6 +79,7 @@ async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(reopen: Reop
         assert harness.texts[-1] == "Hello again."
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-16")
 async def test_the_check_names_the_same_unreadable_rows_on_both_databases(path: Path, postgres_url: str) -> None:
     files = OpenFiles().open_store(path, AGENT)
@@ -104,6 +106,7 @@ async def _spoil_rows(opened: AbstractAsyncContextManager[SqlStore]) -> tuple[UU
         return receipt.room_id, receipt.id
 
 
+@pytest.mark.long
 async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reopen: Reopen) -> None:
     model = ScriptedModel(model_answer("Hello."))
     async with reopen() as store, running_agent(model=model, store=store) as harness:
@@ -115,6 +118,7 @@ async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reope
         assert store.ledger.health.problem is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["memories", "rooms"])
 async def test_an_open_message_that_cannot_be_read_fails_at_the_next_start_and_is_not_tried_again(
     reopen: Reopen, table: str, caplog: pytest.LogCaptureFixture
@@ -150,6 +154,7 @@ async def test_a_cached_value_that_cannot_be_read_counts_as_missing_and_is_named
         assert await store.cache.get(key) == "red"
 
 
+@pytest.mark.long
 async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
     reopen: Reopen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,6 +170,7 @@ async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
         assert store.ledger.health.problem is None
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-16")
 async def test_a_text_that_is_no_utf_8_is_read_with_replacements_and_named_by_the_check(
     path: Path, caplog: pytest.LogCaptureFixture
