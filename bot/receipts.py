@@ -456,7 +456,7 @@ class ReplayRecord:
 
     def encode(self) -> str:
         """Return the record as compressed JSON in ASCII."""
-        return b64encode(zlib.compress(JSON.dump_json(self, fallback=str))).decode()
+        return b64encode(zlib.compress(JSON.dump_json(self, fallback=str), level=zlib.Z_BEST_SPEED)).decode()
 
     @classmethod
     def decode(cls, encoded: str) -> "ReplayRecord":

@@ -119,6 +119,7 @@ class CompatibleClient(Service):
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         self.owners: dict[str, str] = {}  # of the models that the server lists
+        self._models: dict[str, str] = {}  # by the size of their texts, as the settings name them
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
 
@@ -147,7 +148,9 @@ class CompatibleClient(Service):
 
     def known_model(self, size: str) -> str:
         """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
-        return self.model_for(self.settings, size)
+        if size not in self._models:
+            self._models[size] = self.model_for(self.settings, size)
+        return self._models[size]
 
     async def text_model(self, size: str) -> str:
         """Return the model for texts of a size. Raises ModelError if it cannot be found out."""

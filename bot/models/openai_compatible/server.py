@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -63,7 +64,7 @@ MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
 ORIGIN = ("scheme", "host", "port")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
     """A server and its key, with what messages about it must name.
 
@@ -84,7 +85,7 @@ class Endpoint:
         """Whether a server or a key is set."""
         return self.url is not None or self.key is not None
 
-    @property
+    @cached_property
     def is_local(self) -> bool:
         """Whether the server is on this machine or in its network."""
         host = (urlsplit(self.url).hostname or "") if self.url is not None else OPENAI_HOST
@@ -94,7 +95,7 @@ class Endpoint:
             return "." not in host or host.endswith(LOCAL_SUFFIXES)  # such as "ollama" between containers
         return address.is_private or address.is_loopback
 
-    @property
+    @cached_property
     def is_openai(self) -> bool:
         """Whether the server is OpenAI itself."""
         return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
