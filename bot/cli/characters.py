@@ -40,7 +40,9 @@ from bot.operate.tools import VariableState
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
     SCRIPT_SUFFIXES,
+    PluginPurpose,
     adapter_names,
+    bundled_names,
     find_adapter,
     find_adapters,
     load_local_adapter,
@@ -321,6 +323,11 @@ class CharacterConfig:
         return [
             plugin.name for plugin in self.plugins if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
         ]
+
+    @property
+    def has_model(self) -> bool:
+        """Whether texts are written by a model, and not by what stands in for one."""
+        return any(name not in bundled_names(PluginPurpose.FALLBACK_MODEL) for name in self.text_plugins)
 
     @property
     def agent_config(self) -> AgentConfig:

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
+from bot.cli.process.shutdown import print_notice
 from bot.domain.environment import Entity, Room
 from bot.domain.instructions import RoomInstructions
-from bot.domain.ledger import CostEntry, Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
+from bot.domain.ledger import CostEntry, CostKey, Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
@@ -338,6 +339,24 @@ def run_with(
 
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         return asyncio.run(run())
+
+
+def store_costs(config: CharacterConfig, entries: Mapping[CostKey, CostEntry], label: str) -> None:
+    """Add what work of a command has cost to the sums of a character that has a database, through the bot if it runs.
+
+    `label` names the work where the costs cannot be stored.
+    """
+    if not entries or find_storage(config.plugins) is None:
+        return
+
+    async def add(operations: Operations | RemoteOperations) -> None:
+        await operations.add_costs(list(entries.values()))
+
+    try:
+        run_connected(config, add)
+    except (ConfigError, TemporaryError) as error:
+        if spent := sum(entry.cost for entry in entries.values()):
+            print_notice(f"what {label} has cost (${spent:.4f}) is in no sum and no limit: {error}")
 
 
 MAX_TEXT_LENGTH = 120

@@ -1052,6 +1052,14 @@ class CostMeter:
         self._is_loaded = True
 
 
+def add_call(entries: dict[CostKey, CostEntry], call: ModelCall, purpose: str) -> CostEntry:
+    """Add what a call has cost today to entries, under one purpose; return its own entry."""
+    entry = replace(build_cost_entry(call, system_clock().date()), purpose=purpose)
+    total = entries.get(entry.key)
+    entries[entry.key] = entry if total is None else total.plus(entry)
+    return entry
+
+
 def build_cost_entry(call: ModelCall, day: date, run: Run | None = None) -> CostEntry:
     """Return the entry of one call, for the room and the person of its run, if any."""
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)

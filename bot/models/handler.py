@@ -406,7 +406,7 @@ class ModelSettings(SettingsModel):
     model_token_timeout: float = Field(
         30.0, gt=0, description="Seconds that a model may pause between two words of an answer."
     )
-    model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
+    model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or too slow model is retried.")
     model_answer_form: AnswerFormSetting = Field(
         AnswerFormSetting.AUTO,
         description="The form in which answers are requested: `json`, which some servers make a model write by a "

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bot.concurrency.clock import system_clock
-from bot.costs.budget import LIMIT_SCOPES, Budget, build_cost_entry
+from bot.costs.budget import LIMIT_SCOPES, Budget, add_call
 from bot.domain.content import Attachment
 from bot.domain.events import ModelUsed
 from bot.domain.inbound import InboundMessage
@@ -69,10 +68,7 @@ class DaySpending:
 
     def add(self, event: ModelUsed) -> None:
         """Count a call of the rehearsed agent."""
-        entry = replace(build_cost_entry(event.call, system_clock().date()), purpose=Purpose.REHEARSAL.value)
-        self.budget.record(entry)
-        total = self.entries.get(entry.key)
-        self.entries[entry.key] = entry if total is None else total.plus(entry)
+        self.budget.record(add_call(self.entries, event.call, Purpose.REHEARSAL.value))
 
     def find_end(self, limit: float) -> str:
         """Return why no further message is rehearsed: it has cost `limit` dollars, or a limit of today is reached."""

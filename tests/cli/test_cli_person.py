@@ -72,7 +72,7 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
         logged = [json.loads(line)["details"] for line in archive.read("log.jsonl").splitlines()]
         assert logged == [{"command": "privacy", "allowed": True}]
     assert entry(["person", "forget", str(PERSON.id), "--yes", "-c", FILE]) == 0
-    assert "deleted 2 messages, 2 replies, " in capsys.readouterr().out
+    assert ": messages 2, replies 2, " in capsys.readouterr().out
     assert entry(["person", "export", str(PERSON.id), "empty.zip", "-c", FILE, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     del items["person.json"]
@@ -109,7 +109,7 @@ async def test_a_person_is_forgotten_through_the_bot_that_runs(workdir: Path) ->
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE)
         out, err = await process.communicate()
         assert (process.returncode, err) == (0, b"")
-        assert b"deleted 1 messages, 1 replies" in out
+        assert b": messages 1, replies 1" in out
         assert not (await runtime.agents[0].agent.store.memories.of_entity(PERSON.id)).memories
 
 

@@ -26,6 +26,8 @@ from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
 from tests.adapters.x.threaded import emulated
+from tests.cli.stored_character import FILE, answer_messages, write_character
+from tests.rehearsal.loopback_model import loopback_model
 from tests.trust import trust_code
 
 PIXEL = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
@@ -79,6 +81,22 @@ def test_a_dry_run_prints_a_post_and_stores_nothing(
     assert post("-c", str(file), "--dry-run") == Exit.OK
     assert 0 < len(capsys.readouterr().out.strip()) <= 280
     assert list(workdir.iterdir()) == [file]
+
+
+def test_what_a_draft_costs_is_in_the_sums_of_the_day_also_if_nothing_is_published(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_character(workdir)
+    answer_messages("hello")  # creates the database
+    with loopback_model(lambda prompt: "The tide is out.") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("MODEL_PRICES", "*=1/1")  # a call of 1,100 tokens costs $0.0011
+        assert post("-c", FILE, "--dry-run") == Exit.OK
+    capsys.readouterr()
+    assert entry(["why", "--costs", "--by", "purpose", "-c", FILE, "--json"]) == Exit.OK
+    item = next(item for item in json.loads(capsys.readouterr().out)["sums"] if item["name"] == "post")
+    assert item["calls"] == len(server.prompts) > 0
+    assert item["usd"] == pytest.approx(0.0011 * len(server.prompts))
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\u200b"])

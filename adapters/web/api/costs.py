@@ -170,10 +170,10 @@ Count = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
 
 
 class AddedCost(RequestModel):
-    """Calls of one model that were made for the agent by another process, such as a rehearsal."""
+    """Calls of one model that were made for the agent by another process, such as a rehearsal or `bot post`."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
-    purpose: Literal["rehearsal"]
+    purpose: Literal["rehearsal", "post"]
     usd: Annotated[float, Field(ge=0, le=MAX_ADDED_USD)]
     calls: Count
     failed_calls: Count = 0

@@ -8,7 +8,7 @@ import base64
 import mimetypes
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -28,14 +28,17 @@ from bot.cli.characters import (
 )
 from bot.cli.options import CharacterFile, examples, is_confirmed, new_command
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import ANY_STATUS, explaining, find_running_bot, open_store_for_reading
+from bot.cli.running_bot import ANY_STATUS, explaining, find_running_bot, open_store_for_reading, store_costs
+from bot.costs.budget import add_call
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import ChannelType
+from bot.domain.events import ModelUsed
 from bot.domain.ids import new_id
-from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.ledger import CostEntry, CostKey, Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, DeliveryError, StoreInaccessible, TemporaryError, Undeliverable
 from bot.inbound.agent_handle import AdapterSpec, Publishing
+from bot.models.types import Purpose
 from bot.operate.results import Result
 from bot.outbound.content_filter import filter_outgoing
 from bot.outbound.outbox import HELD_STATES, UndeliveredParts, is_dropped
@@ -144,7 +147,10 @@ def _build_post(config: CharacterConfig, text: str | None) -> Post:
         return Post(text)
     print_notes([config])
     print_plugin_notices([config])
-    draft = asyncio.run(_draft_post(config))
+    costs: dict[CostKey, CostEntry] = {}
+    with ExitStack() as at_end:
+        at_end.callback(store_costs, config, costs, "this draft")  # also of what failed
+        draft = asyncio.run(_draft_post(config, costs))
     if draft.image_prompt:
         print_notice(f"suggested picture: {draft.image_prompt}")
     return draft
@@ -160,12 +166,20 @@ def _show(config: CharacterConfig, content: Content, file: TextIO) -> None:
         print_notice(f"a thread of {len(parts)} posts")
 
 
-async def _draft_post(config: CharacterConfig) -> Post:
+async def _draft_post(config: CharacterConfig, costs: dict[CostKey, CostEntry]) -> Post:
+    """Return a post that the model has written; add what its calls have cost to `costs`."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
     recent = await _load_recent_posts(config)
     async with run_agent(config.dry_run_config) as agent_runtime:
+        if config.has_model:
+            count = partial(_count_call, costs)
+            agent_runtime.agent.events.subscribe(ModelUsed, count, name="what is spent", at_once=True)
         return await write_post(agent_runtime.agent, agent_runtime.registry, recent)
+
+
+def _count_call(costs: dict[CostKey, CostEntry], event: ModelUsed) -> None:
+    add_call(costs, event.call, Purpose.POST.value)
 
 
 async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,15 +25,11 @@ from bot.cli.options import (
     progress,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import RemoteOperations, read_store, run_connected
+from bot.cli.running_bot import read_store, store_costs
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
-from bot.domain.ledger import CostEntry, CostKey
-from bot.errors import ConfigError, TemporaryError
+from bot.errors import ConfigError
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
-from bot.operate.operations import Operations
-from bot.plugin_system.loading import PluginPurpose, bundled_names
-from bot.plugin_system.plugin import find_storage
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
 from bot.rehearsal.stored import read_room
@@ -109,9 +104,7 @@ def rehearse(
     print_notes([config])
     owner = config if export is not None else load_character_config(character)  # whose limits and sums count
     agent, recording = _read_recording(config, owner, room, since, export)
-    has_model = not no_model and any(
-        name not in bundled_names(PluginPurpose.FALLBACK_MODEL) for name in config.text_plugins
-    )
+    has_model = not no_model and config.has_model
     if not has_model and not no_model:
         print_notice("no model is set up: the report shows which messages would be answered, without the answers")
     scenes: list[FoundScene] = []
@@ -126,7 +119,7 @@ def rehearse(
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
         progress("rehearsing"),
     ):
-        at_end.callback(_store_costs, owner, spending.entries)  # also of what is interrupted
+        at_end.callback(store_costs, owner, spending.entries, "this rehearsal")  # also of what is interrupted
         report = asyncio.run(
             rehearse_recording(
                 agent,
@@ -188,21 +181,6 @@ def _read_day_budget(config: CharacterConfig) -> Budget:
     with suppress(ConfigError):  # it is in memory only, or there is no database yet
         return read_store(config, load)
     return Budget(build_limits(settings))
-
-
-def _store_costs(config: CharacterConfig, entries: Mapping[CostKey, CostEntry]) -> None:
-    """Add what a rehearsal has cost to the sums of a character that has a database; a running bot counts it itself."""
-    if not entries or find_storage(config.plugins) is None:
-        return
-
-    async def add(operations: Operations | RemoteOperations) -> None:
-        await operations.add_costs(list(entries.values()))
-
-    try:
-        run_connected(config, add)
-    except (ConfigError, TemporaryError) as error:
-        spent = sum(entry.cost for entry in entries.values())
-        print_notice(f"what this rehearsal has cost (${spent:.4f}) is in no sum and no limit: {error}")
 
 
 def _read_recording(

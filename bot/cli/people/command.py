@@ -75,8 +75,8 @@ def forget(
         raise UsageError("nothing was deleted")
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
-    deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
-    lines = [f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"]
+    deleted = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number)
+    lines = [f"deleted of {_describe(entity)}: {deleted or 'nothing, there was nothing'}"]
     return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
 
 
