@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar
 from uuid import UUID
 
 from dotenv.parser import Binding, parse_stream
@@ -449,7 +449,6 @@ class Settings:
         self._models = tuple(dict.fromkeys(models))
         self._has_character_values = any(layer.values and not layer.is_operator for layer in layers)
         self._layers = tuple(map(self._without_operator_names, layers)) if self._has_character_values else tuple(layers)
-        self._loaded: dict[type[SettingsModel], SettingsModel] = {}
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return a value, or the default where none is set."""
@@ -528,16 +527,11 @@ class Settings:
         return Settings(layers, self._models)
 
     def load(self, model: type[M]) -> M:
-        """Return the variables of a settings model, which are read once.
+        """Read the variables of a settings model.
 
         Raises SettingError that names each wrong variable, its layer, and what it must be; the value is never
         shown.
         """
-        if model not in self._loaded:
-            self._loaded[model] = self._read(model)
-        return cast(M, self._loaded[model])
-
-    def _read(self, model: type[M]) -> M:
         if self._has_character_values and model not in self._models:
             return self.with_models(model).load(model)
         aliases = [field.alias or name for name, field in model.model_fields.items()]
