@@ -52,6 +52,24 @@ def test_a_report_has_author_text_outcome_and_delivery(capsys: Out) -> None:
     assert f"message {receipt.memory_id}, receipt {receipt.id}" in out
 
 
+def test_messages_are_listed_by_their_outcome_and_rule(capsys: Out) -> None:
+    receipts = answer_messages("hello", "and now")
+    ids, rule = [str(receipt.id) for receipt in receipts], receipts[0].rule
+    listed = {
+        options: [item["id"] for item in run_why(capsys, *options)]
+        for options in (
+            ("--outcome", "answered"),
+            ("--outcome", "answered", "--last", "1"),
+            ("--outcome", "ignored", "--outcome", "answered", "--rule", rule),
+            ("--outcome", "ignored"),
+            ("--rule", "nothing"),
+        )
+    }
+    assert list(listed.values()) == [ids, ids[1:], ids, [], []]
+    assert entry(["why", "-c", FILE, "--outcome", "failed"]) == 0
+    assert capsys.readouterr().out == "there is no such message\n"
+
+
 @pytest.mark.long
 def test_a_removed_message_has_its_authors_name_until_the_person_is_forgotten(capsys: Out) -> None:
     [receipt] = answer_messages("hello")

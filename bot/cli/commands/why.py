@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import starmap
@@ -24,9 +24,10 @@ from bot.cli.running_bot import (
     room_label,
 )
 from bot.domain.environment import Room
-from bot.domain.ledger import CostDimension, CostEntry, Receipt, sort_sums
+from bot.domain.ledger import CostDimension, CostEntry, Outcome, Receipt, sort_sums
 from bot.errors import ConfigError, TemporaryError
 from bot.operate.conversations import ConversationReader
+from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import Store
 from bot.text import shorten, strip_terminal_codes, suggest
 
@@ -138,7 +139,11 @@ def _is_unpriced(entry: CostEntry) -> bool:
 app = new_command()
 
 
-@app.command(epilog=examples("bot why", "bot why --room general --last 20", "bot why --costs --by room --days 30"))
+@app.command(
+    epilog=examples(
+        "bot why", "bot why --room general --outcome ignored --last 20", "bot why --costs --by room --days 30"
+    )
+)
 def why(
     message: Annotated[
         str | None,
@@ -153,6 +158,14 @@ def why(
         int | None,
         typer.Option(metavar="N", min=1, max=MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
     ] = None,
+    outcome: Annotated[
+        list[Outcome] | None,
+        typer.Option(metavar="OUTCOME", help=f"Only with this outcome ({', '.join(Outcome)}); may be repeated."),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Only those that this rule decided, as --json names it; may be repeated."),
+    ] = None,
     costs: Annotated[bool, typer.Option("--costs", help="Show what the models have cost instead.")] = False,
     by: Annotated[GroupBy | None, typer.Option(help="Group the costs by this (default: day).")] = None,
     days: Annotated[
@@ -165,22 +178,25 @@ def why(
     as_json: AsJson = False,
 ) -> int:
     """Show why messages were answered or not, or what the models have cost."""
-    if message and (room or last):
-        raise UsageError("a message's id excludes --room and --last")
-    if costs and (message or room or last):
-        raise UsageError("--costs excludes a message's id, --room and --last; use `--costs --by room`")
+    if message and (room or last or outcome or rule):
+        raise UsageError("a message's id excludes --room, --last, --outcome and --rule")
+    if costs and (message or room or last or outcome or rule):
+        raise UsageError(
+            "--costs excludes a message's id, --room, --last, --outcome and --rule; use `--costs --by room`"
+        )
     if not costs and (by or days):
         raise UsageError("--by and --days need --costs")
     config = load_character_config(character)
     if costs:
         return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
-    reports = read_store(config, lambda store: _load_reports(config, store, message, room, last or DEFAULT_LAST))
+    query = ReceiptQuery(outcomes=outcome or (), rules=rule or ())
+    reports = read_store(config, lambda store: _load_reports(config, store, message, room, query, last or DEFAULT_LAST))
     if as_json:
         print_json({"messages": [report.to_json() for report in reports]})
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
-        print("there has been no message yet")
+        print("there is no such message" if outcome or rule else "there has been no message yet")
     return Exit.OK
 
 
@@ -201,7 +217,7 @@ def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bo
 
 
 async def _load_reports(
-    config: CharacterConfig, store: Store, message: str | None, room: str | None, last: int
+    config: CharacterConfig, store: Store, message: str | None, room: str | None, query: ReceiptQuery, last: int
 ) -> list[MessageReport]:
     """Return the requested reports, oldest first."""
     agent_id, name = config.agent_config.agent_id, config.agent_config.character.name
@@ -210,7 +226,9 @@ async def _load_reports(
         receipts: Sequence[Receipt] = await find_receipts(store, message)
     else:
         rooms = [None] if room is None else [item.id for item in await find_rooms(conversations, room)]
-        matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
+        queries = [replace(query, room_id=room_id) for room_id in rooms]
+        listed = [item for wanted in queries for item in await conversations.search_receipts(wanted, limit=last)]
+        matches = [item.receipt for item in listed]
         receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
     return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
 
