@@ -165,6 +165,11 @@ def part(arguments: Any = "", name: Any = None, **keys: Any) -> dict[str, Any]:
         (calls(part("", "STOP", id="a"), part('{"sides": 6}', "ROLL", id="b")), [ToolCall("STOP", {}), SIX]),
         (calls(part('{"sid', "ROLL", id="a"), part('es": 6}', "", id="b")), [SIX]),
         (calls(part({"sides": 6}, "ROLL")), [SIX]),
+        (calls(part("", "RO", id="a"), part("", "LL", id="a"), part('{"sides": 6}')), [SIX]),
+        (calls(part('{"sides":', "ROLL", id="a"), part('{"sides": 6}', "ROLL", id="a"), part('{"sides": 6}')), [SIX]),
+        (calls(part("", "ROLL", id="a"), part('{"sides": 6}', index=1, id=None)), [SIX]),
+        (calls(part('{"sides"', "ROLL", id="a"), part("", "STOP", index=1), part(": 6}")), [SIX, ToolCall("STOP", {})]),
+        (calls({"function": {"name": "ROLL", "parameters": {"sides": 6}}}), [SIX]),
         (json.dumps(completion(None, function_call={"name": "ROLL", "arguments": '{"sides": 6}'})), [SIX]),
     ],
 )  # fmt: skip
@@ -221,6 +226,9 @@ async def test_arguments_are_read_in_the_forms_that_models_write(
         ({"errors": [{"message": "gone", "code": 404}]}, ModelRefused, "(404)"),
         ({"choices": [{"finish_reason": "error", "error": {"code": 502, "message": "cut"}}]}, ModelBusy, "(502): cut"),
         ({"error": {"message": "x", "code": 502, "metadata": {"raw": "cause"}}}, ModelBusy, "(502): x cause"),
+        ({"error": True, "message": "full"}, ModelBusy, "(503): full"),
+        ({"choices": [{"delta": {"content": "x"}}], "x_groq": {"error": "over capacity"}}, ModelBusy, "over capacity"),
+        ({"choices": [{"finish_reason": "insufficient_system_resource"}]}, ModelBusy, "'insufficient_system_resource'"),
     ],
 )
 async def test_an_error_in_a_response_without_an_error_status_is_reported_as_what_it_is(
