@@ -12,7 +12,7 @@ from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Self
 
-from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
+from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, ToolsRefused
 from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, note_call
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
@@ -77,7 +77,6 @@ NO_STREAM = re.compile(
     r"\bstream(?:ing)?\b(?!_).{0,60}(?:\bnot?\b|n't|unsupported|verified|disabled)|\bnot\b.{0,30}\bstream(?:ing)?\b(?!_)",
     re.IGNORECASE,
 )
-PENALTY = re.compile(r"\bpenalty\b", re.IGNORECASE)
 TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|schema|grammar", re.IGNORECASE)
 SCHEMA = re.compile(r"json.?schema|json_object|structured.outputs?|response.?format|grammar", re.IGNORECASE)
 NO_SYSTEM_ROLE = re.compile(
@@ -93,6 +92,7 @@ MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 LENGTH_ERROR = re.compile(r"max_(?:completion_|output_|new_)?tokens")
 NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+\b|\d+")
 MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
+BATCH_ERROR = re.compile(r"\bbatch\b|array too long|too many inputs|\(413\)", re.IGNORECASE)
 SYSTEM = "system"  # among the refused parameters: the role of a message
 
 
@@ -264,7 +264,7 @@ async def send(connection: Connection, body: Mapping[str, Any], sink: TextSink |
                 async with connection.open("/chat/completions", sent) as chunks:
                     result = await AnswerReader(model, connection, sink).read(chunks)
             except ServerError as error:
-                if error.refuses_content:
+                if error.is_declined:
                     return TextResult(user_text("notices.no_answer"), model)
                 if not _learn(connection, sent, error):
                     raise
@@ -279,11 +279,10 @@ def _allowed(connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     model = str(body["model"])
     refused = connection.refused[model]
     sent = {name: value for name, value in body.items() if name not in refused}
-    limit = next((body[name] for name in LENGTHS if name in body), None)
-    # The name of the plugin first, then the other one.
-    length = next((name for name in (*body, *LENGTHS) if name in LENGTHS and name not in refused), "")
-    if limit is not None and length:
-        sent[length] = min(limit, connection.max_tokens.get(model, limit))
+    limits, names = [body[name] for name in LENGTHS if name in body], [name for name in LENGTHS if name not in refused]
+    if limits and names:
+        name = next((name for name in names if name in body), names[0])
+        sent[name] = min(limits[0], connection.max_tokens.get(model, limits[0]))
     if SYSTEM in refused and len(sent["messages"]) > 1:
         system, user = sent["messages"]
         sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
@@ -347,7 +346,7 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     starts = {name: BEFORE_WORDS if name in ORDINARY_WORDS else r"\b" for name in optional}
     patterns = {name: rf"{start}{name.replace('_', '[_ ]?')}\b" for name, start in starts.items()}  # or topP, "top P"
     found = [name for name, pattern in patterns.items() if re.search(pattern, error.message, re.IGNORECASE)]
-    if not found and PENALTY.search(error.message):
+    if not found and "penalty" in error.message.lower():
         found = [name for name in optional if name.endswith("penalty")]
     if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
         found = ["response_format"]
@@ -366,7 +365,12 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     dimensions: int | None = getattr(client.settings, field, None)
     sent: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
     sent |= {} if dimensions is None else {"dimensions": dimensions}
-    body = await connection.fetch("/embeddings", "list of vectors", sent)
+    try:
+        body = await connection.fetch("/embeddings", "list of vectors", sent)
+    except ModelRefused as error:
+        if len(request.texts) == 1 or not BATCH_ERROR.search(str(error)):
+            raise
+        return await _embed_halves(client, request)
     try:
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
@@ -387,6 +391,15 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
         model=name if is_plain else f"{name}-{max(lengths, default=0)}",
         usage=read_usage({**usage, "completion_tokens": 0}) if isinstance(usage, dict) else None,
     )
+
+
+async def _embed_halves(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
+    half = len(request.texts) // 2
+    parts = (request.texts[:half], request.texts[half:])
+    first, second = [await embed(client, replace(request, texts=texts)) for texts in parts]
+    tokens = [result.usage.tokens_in for result in (first, second) if result.usage is not None]
+    usage = Usage(sum(tokens), 0) if len(tokens) == len(parts) else None
+    return EmbeddingResult(first.vectors + second.vectors, first.model, usage)
 
 
 def make_handlers(
@@ -602,7 +615,7 @@ class AnswerReader:
         name, call_id, index = to_text(member(function, "name")), to_text(call.get("id")), call.get("index")
         arguments = next(filter(None, (member(function, key) for key in ARGUMENTS)), "")
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        last = self._calls[-1] if self._calls and not (name or call_id) else None  # of which this is the rest
+        last = self._calls[-1] if self._calls and not (name or call_id) else None
         known = next((known for known in reversed(self._calls) if index in (None, known.index)), last)
         is_same = known is not None and index is not None and call_id in ("", known.id)
         is_named = known is not None and known.name not in ("", name) and (not known.id or known.arguments)
@@ -661,11 +674,11 @@ def read_vectors(body: object, count: int) -> list[list[float]]:
         items = [items]  # one vector
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
-    indexes = [member(item, "index") for item in items]
-    if indexes != [None] * count:
-        if sorted(map(str, indexes)) != sorted(map(str, range(count))):
+    indexes = [str(at if (index := member(item, "index")) is None else index) for at, item in enumerate(items)]
+    if set(indexes) != {"0"}:  # which LiteLLM gives to each of them
+        if set(indexes) != set(map(str, range(count))):
             raise ValueError("their indexes are wrong")
-        items = sorted(items, key=lambda item: int(item["index"]))
+        items = [items[indexes.index(str(at))] for at in range(count)]
     return [_read_vector(item.get("embedding") if isinstance(item, dict) else item) for item in items]
 
 

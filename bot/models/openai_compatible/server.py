@@ -54,9 +54,9 @@ CONTENT_REFUSED = re.compile(
 FAILED_ANSWER = re.compile(r"^(?:tool_use|json_validate)_failed\b|failed_generation", re.IGNORECASE)
 PROMPT_TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window|limit)|model token limit"
-    r"|maximum (?:context|model length|prompt length|supported sequence)|range of input length|too large for model"
-    r"|\b(?:prompt|input)\b.{0,30}(?:too long|exceed)|prompt tokens limit|\binputs`? (?:tokens \+|must have less)"
-    r"|must be at least 1, got -|reduce (?:the length|your message)|(?:entity|payload|request) too large",
+    r"|maximum (?:context|model length|prompt length|supported sequence)|range of input length|large for model"
+    r"|\b(?:prompt|input)\b.{0,30}(?:too (?:long|large)|exceed)|prompt tokens limit|reduce (?:the length|your message)"
+    r"|\binputs`? (?:tokens \+|must have less)|must be at least 1, got -|(?:entity|payload|request) too large",
     re.IGNORECASE,
 )
 # The status that an error in a response without an error status stands for, unless its code is a status.
@@ -145,7 +145,9 @@ def is_error(value: object) -> bool:
 class ServerError(Exception):
     """An error that a server reports, by its status or in the body of a response without an error status.
 
-    `is_partial` says that a part of an answer came before it.
+    `is_partial` says that a part of an answer came before it, `is_too_long` that the prompt is longer than the model
+    can read, `is_declined` that the provider declines its content, `is_of_answer` that the server could not read what
+    the model wrote.
     """
 
     def __init__(
@@ -170,28 +172,15 @@ class ServerError(Exception):
         inner = member(fields, "metadata", "headers")
         every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
         self.headers = {str(name).lower(): str(value) for name, value in every.items()}
-        self.status = status or self._find_status(member(fields, "status"))
+        self.status = status = status or self._find_status(member(fields, "status"))
+        self.is_too_long = status == 413 or (status in TOO_LONG_STATUSES and bool(PROMPT_TOO_LONG.search(self.text)))
+        self.is_declined = status in REFUSAL_STATUSES and bool(CONTENT_REFUSED.search(self.text))
+        self.is_of_answer = bool(FAILED_ANSWER.search(self.text))
 
     def _find_status(self, named: object) -> int:
         numbers = (match[1] for value in (self.code, named) if (match := STATUS.fullmatch(str(value))))
         meant = (status for status, words in MEANINGS if words.search(f"{named} {self.text}"))
         return int(next(numbers, 0)) or next(meant, BUSY_STATUS)
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the model can read."""
-        is_named = self.status in TOO_LONG_STATUSES and PROMPT_TOO_LONG.search(self.text) is not None
-        return is_named or self.status == 413
-
-    @property
-    def refuses_content(self) -> bool:
-        """Whether the provider declines to answer what it was asked."""
-        return self.status in REFUSAL_STATUSES and CONTENT_REFUSED.search(self.text) is not None
-
-    @property
-    def is_of_answer(self) -> bool:
-        """Whether the server could not read what the model wrote; another answer may be readable."""
-        return FAILED_ANSWER.search(self.text) is not None
 
 
 async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:

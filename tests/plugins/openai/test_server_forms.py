@@ -19,12 +19,13 @@ from bot.models import (
     Tool,
     ToolCall,
     ToolsRefused,
+    Usage,
 )
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, running_agent
 from plugins.openai import plugin
 from plugins.openai.models import Client
-from tests.plugins.loopback import Answer, Loopback, Sink, loopback
+from tests.plugins.loopback import Answer, Asked, Loopback, Sink, loopback
 from tests.plugins.openai.wire import completion, delta, finish, open_harness
 
 TEXT = "The ferry leaves at six."
@@ -332,12 +333,40 @@ async def test_whether_a_server_writes_by_a_schema_is_learnt_from_the_first_call
         [{"index": 0, "embedding": [[1, 2]]}, {"index": 1, "embedding": [[3, 4]]}],
         [[1.0, 2.0], [3.0, 4.0]],
         {"data": [[1.0, 2.0], [3.0, 4.0]]},
+        {"data": [{"embedding": [1, 2]}, {"index": 1, "embedding": [3, 4]}]},
+        {"data": [{"index": 0, "embedding": "AACAPwAAAEA="}, {"index": 0, "embedding": "AABAQAAAgEA="}]},
     ],
 )
 async def test_vectors_are_read_in_any_form(api: Loopback, body: Any) -> None:
     api.answers = [Answer(body)]
     async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
         assert (await harness.agent.models.embed(["a", "b"])).vectors == ((1.0, 2.0), (3.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "Value error, batch size is invalid, it should not be larger than 2.: input.contents"),
+        (422, "batch size 5 > maximum allowed batch size 2"),
+        (413, "Payload Too Large"),
+    ],
+)
+async def test_texts_that_are_too_many_for_a_request_are_sent_in_several(
+    api: Loopback, status: int, message: str
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        if len(asked.json["input"]) > 2:
+            return Answer({"error": {"message": message}}, status)
+        data = [{"embedding": [float(text), 1.0]} for text in asked.json["input"]]
+        return Answer({"data": data, "usage": {"prompt_tokens": len(data)}})
+
+    api.answers = answer
+    async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
+        result = await harness.agent.models.embed(list("12345"))
+
+    assert [vector[0] for vector in result.vectors] == [1, 2, 3, 4, 5]
+    assert result.usage == Usage(5, 0)
+    assert [len(sent["input"]) for sent in api.bodies] == [5, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize("body", [[1.0, 2.0], {"embedding": [1, 2]}, {"data": [[[1, 2]]]}])
