@@ -40,15 +40,15 @@ else:
 OPENAI_HOST = "api.openai.com"
 LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 410, 413, 415, 422)
-TOO_LONG_STATUSES = (400, 402, 413, 422, 429, 500)
+TOO_LONG_STATUSES = (400, 402, 422, 500)  # for a reason in PROMPT_TOO_LONG
 # These are searched for in the code, the type and the message of an error.
 NO_CREDIT = re.compile(
     r"insufficient.{0,9}(?:quota|balance)|billing_(?:hard_limit|not_active)|exceeded_current_quota|余额不足",
     re.IGNORECASE,
 )
 CONTENT_REFUSED = re.compile(
-    r"^1301\b|content.?(?:filter|policy)|moderation_blocked|flagged by moderation|data.?inspection|responsible.?ai"
-    r"|content management policy|content exists risk|usage guidelines|new_sensitive",
+    r"^1301\b|content.?(?:filter|policy(?!_fallback))|moderation_blocked|flagged by moderation|data.?inspection"
+    r"|responsible.?ai|content management policy|content exists risk|usage guidelines|new_sensitive",
     re.IGNORECASE,
 )
 FAILED_ANSWER = re.compile(r"^(?:tool_use|json_validate)_failed\b|failed_generation", re.IGNORECASE)
@@ -173,7 +173,8 @@ class ServerError(Exception):
         every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
         self.headers = {str(name).lower(): str(value) for name, value in every.items()}
         self.status = status = status or self._find_status(member(fields, "status"))
-        self.is_too_long = status == 413 or (status in TOO_LONG_STATUSES and bool(PROMPT_TOO_LONG.search(self.text)))
+        is_too_long = status in TOO_LONG_STATUSES and bool(PROMPT_TOO_LONG.search(self.text))
+        self.is_too_long = is_too_long or status == 413 or "Request too large" in self.text
         self.is_declined = status in REFUSAL_STATUSES and bool(CONTENT_REFUSED.search(self.text))
         self.is_of_answer = bool(FAILED_ANSWER.search(self.text))
 

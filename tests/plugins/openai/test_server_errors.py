@@ -86,6 +86,9 @@ TOO_LONG: list[tuple[str, int, Any, int | None]] = [
     ("groq", 413, error("Request too large on tokens per minute (TPM): Limit 10000, Requested 15088, please"), 10000),
     ("openrouter", 402, error("Prompt tokens limit exceeded: 69120 > 36608. To increase, visit credits"), 36608),
     ("cerebras", 400, error("Please reduce the length. Current length is 9153 while limit is 8192"), 8192),
+    ("github", 413, error("Request body too large for gpt-4o model. Max size: 8000 tokens."), 8000),
+    ("copilot", 400, error("prompt token count of 160000 exceeds the limit of 128000"), 128000),
+    ("openai", 429, error("Request too large for gpt-4o on tokens per min: Limit 30000, Requested 35000."), 30000),
     ("nginx", 413, "<html><head><title>413 Request Entity Too Large</title></head><body>nginx</body></html>", None),
 ]  # fmt: skip
 
@@ -159,6 +162,8 @@ OTHERS: list[tuple[int, Any, type[ModelError] | None, str]] = [
     (410, {"status": 410, "detail": "The model has reached its end of life"}, ModelRefused, "(410): The model"),
     (400, error("Failed to call a function.", code="tool_use_failed"), InvalidAnswer, "could not read what the model"),
     (200, error("Failed to generate JSON.", code="json_validate_failed"), InvalidAnswer, "could not read what the"),
+    (429, error("The input tokens of this minute exceed the rate limit"), ModelBusy, "(429): The input"),
+    (400, error("Bad. content_policy_fallbacks=None. fallbacks=None"), ModelRefused, "(400): Bad"),
     (400, error("AzureException - The response was filtered due to content management policy"), None, REFUSAL),
     (400, error("Input data may contain inappropriate content.", code="data_inspection_failed"), None, REFUSAL),
     (400, error("系统检测到输入或生成内容可能包含不安全或敏感内容", code="1301"), None, REFUSAL),
