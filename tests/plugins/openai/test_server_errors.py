@@ -1,4 +1,4 @@
-"""The errors of real servers in their own words, as their users have reported them in public issues.
+"""The errors of real servers in their own words, most of them from public issues, shortened.
 
 Each table has the server, the status and the body, or its message alone; each case is a model of its own, because what
 a server refuses is remembered for each.
