@@ -677,8 +677,9 @@ SPEED_MARGIN = 2.0
 MAX_EXTENSION = 10  # times the deadline for a first piece, for a server on this machine
 MIN_THOUGHT_LENGTH = 32  # characters in front of an answer; headers are shorter
 WINDOW = re.compile(
-    r"(?:context (?:length|size|window|limit)|n_ctx|num_ctx|max_model_len)\W{0,8}(?:\w+ ){0,4}?\W{0,4}(\d[\d,]{2,8})\b"
-    r"|>\s*(\d[\d,]{2,8})\s*(?:tokens\s*)?maximum",
+    r"(?:(?:context|model|prompt) (?:length|size|window)|n(?:um)?_ctx|max_model_len|\blimit|max size"
+    r"|input length should)\W{0,8}(?:[^\W\d][\w./-]* ){0,4}?\W{0,4}(?:1, )?(\d[\d,]{2,8})\b(?!\)| \+)"
+    r"|(?:(?:<=|>)\s|less than|cannot exceed|allowed \(|large for model with)\s*(\d[\d,]{2,8})\b",
     re.IGNORECASE,
 )
 

@@ -158,11 +158,13 @@ LOG_INTERVAL_SECONDS = 3600.0
 MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 MIN_EPOCH_SECONDS = 1e9  # a smaller time of a reset is relative; one a hundred times as large is in milliseconds
-RETRY_MESSAGE = re.compile(
-    r"\b(?:again|retry|wait)\b\D{0,30}?(?=\d)(?:([\d.]+)\s*h[a-z]*\W*)?(?:([\d.]+)\s*m(?!s|illi)[a-z]*\W*(?:and\s)?)?"
-    r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?",
-    re.IGNORECASE,
+DURATION = (
+    r"(?=\d)(?:([\d.]+)\s*h[a-z]*\W*)?(?:([\d.]+)\s*m(?!s|illi)[a-z]*\W*(?:and\s)?)?"
+    r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?"
 )
+RETRY_DURATION = re.compile(DURATION, re.IGNORECASE)
+RETRY_MESSAGE = re.compile(rf"\b(?:again|retry|wait)\b\D{{0,30}}?{DURATION}", re.IGNORECASE)
+RESETS = ("requests", "tokens")  # have each a header for what remains, and for when it is reset
 MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of them
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
@@ -191,9 +193,11 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = 
     Header names are in lower case. None if there is no valid value.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        value = headers.get(name, "").strip()
+        value = headers.get(name, "").strip(' "')
         if value.replace(".", "", 1).isdecimal():
             return float(value) / unit
+        if (seconds := _read_duration(RETRY_DURATION.fullmatch(value))) is not None:
+            return seconds
     with suppress(ValueError, TypeError, OverflowError):
         retry_at = parsedate_to_datetime(headers.get("retry-after", ""))
         retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
@@ -205,7 +209,15 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = 
             seconds = (seconds / 1000 if seconds > MIN_EPOCH_SECONDS * 100 else seconds) - now.timestamp()
         if seconds > 0:  # a time that is over says nothing
             return seconds
-    match = RETRY_MESSAGE.search(message)
+    if (seconds := _read_duration(RETRY_MESSAGE.search(message))) is not None:
+        return seconds
+    spent = [name for name in RESETS if headers.get(f"x-ratelimit-remaining-{name}", "").strip() == "0"]
+    resets = (RETRY_DURATION.fullmatch(headers.get(f"x-ratelimit-reset-{name}", "").strip()) for name in spent)
+    return max((seconds for seconds in map(_read_duration, resets) if seconds is not None), default=None)
+
+
+def _read_duration(match: re.Match[str] | None) -> float | None:
+    """Return the seconds in a match of `DURATION`; None if there are none."""
     if match is None or not any(match.groups()):
         return None
     numbers = (number.strip(".") for number in match.groups("0"))

@@ -283,6 +283,11 @@ async def test_cancellation_ends_the_retries() -> None:
         ({"retry-after": "Thu, 99 Jan 2026 12:00:30 GMT"}, None),
         ({"retry-after": "1" * 400}, inf),
         ({"retry-after": "²"}, None),
+        ({"retry-after": '"30"'}, 30.0),
+        ({"retry-after": "1m30s"}, 90.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"}, 7.66),
+        ({"x-ratelimit-remaining-tokens": "5", "x-ratelimit-reset-tokens": "7.66s"}, None),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),
     ],
 )
 def test_retry_after_is_a_number_or_a_date_and_otherwise_none(headers: dict[str, str], seconds: float | None) -> None:

@@ -12,11 +12,11 @@ from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Self
 
-from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
+from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, ToolsRefused
 from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, note_call
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
-    CONTENT_REFUSAL_CODES,
+    BUSY_STATUS,
     END,
     OLLAMA_OWNER,
     Connection,
@@ -53,26 +53,31 @@ logger = logging.getLogger(__name__)
 MAX_ANSWER_LENGTH = 1_000_000  # characters
 REST_SECONDS = 2.0  # for what follows a finish reason or the end mark, such as the usage
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
-TRUNCATED = ("length", "max_tokens", "model_length")
+TRUNCATED = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+FAILED = ("error", "network_error", "abort", "insufficient_system_resource")  # finish reasons
 CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a message
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+ARGUMENTS = ("arguments", "parameters", "input")  # members of a call
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 
 # What can be omitted if an error names it.
-OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop", *SAMPLING)
-ORDINARY_WORDS = ("seed", "stop")  # these count only in quotes or behind a colon
+LENGTHS = ("max_tokens", "max_completion_tokens")  # where a server refuses the name of the limit, the other one is sent
+OPTIONAL = (*LENGTHS, "response_format", "stream_options", "stop", "repeat_penalty", *SAMPLING)
+ORDINARY_WORDS = ("seed", "stop")  # these count only behind a quote, another mark or such a word
+BEFORE_WORDS = r"(?:['\"`:>,]|parameters?\b|argument\b) ?"
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 NO_TOOLS = re.compile(
-    r"support tool|not support (?:tools|functions?\b|tool|function)|(?:tools?|functions?)\b.{0,30}\b(?:is|are) not "
+    r"support (?:this )?tool|not support(?:ed for)? (?:tool|function)|(?:tools?|functions?)\b.{0,30}\b(?:is|are) not "
     r"(?:supported|enabled|available)|--jinja|--enable-auto-tool-choice|(?:unknown|unrecogni[sz]ed|unexpected|unsupported"
-    r"|extra)\b.{0,40}\btools\b(?!\[|\.)|\btools\b.{0,5}(?:extra inputs|unknown|unexpected)",
+    r"|extra|not support parameters)\b.{0,40}\btools\b(?!\[|\.)"
+    r"|\btools\b(?:\W{0,6}msg)?.{0,5}(?:extra inputs|unknown|unexpected)",
     re.IGNORECASE,
 )
 NO_STREAM = re.compile(
     r"\bstream(?:ing)?\b(?!_).{0,60}(?:\bnot?\b|n't|unsupported|verified|disabled)|\bnot\b.{0,30}\bstream(?:ing)?\b(?!_)",
     re.IGNORECASE,
 )
-TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|schema", re.IGNORECASE)
+TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|schema|grammar", re.IGNORECASE)
 SCHEMA = re.compile(r"json.?schema|json_object|structured.outputs?|response.?format|grammar", re.IGNORECASE)
 NO_SYSTEM_ROLE = re.compile(
     r"\b(?:system|developer)\b.{0,60}(?:\bnot?\b|n't|unsupported|invalid|disabled|unknown)"
@@ -85,7 +90,9 @@ END_TOKENS = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>"]
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 LENGTH_ERROR = re.compile(r"max_(?:completion_|output_|new_)?tokens")
+NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+\b|\d+")
 MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
+BATCH_ERROR = re.compile(r"\bbatch\b|array too long|too many inputs|\(413\)", re.IGNORECASE)
 SYSTEM = "system"  # among the refused parameters: the role of a message
 
 
@@ -257,7 +264,7 @@ async def send(connection: Connection, body: Mapping[str, Any], sink: TextSink |
                 async with connection.open("/chat/completions", sent) as chunks:
                     result = await AnswerReader(model, connection, sink).read(chunks)
             except ServerError as error:
-                if error.code in CONTENT_REFUSAL_CODES:
+                if error.is_declined:
                     return TextResult(user_text("notices.no_answer"), model)
                 if not _learn(connection, sent, error):
                     raise
@@ -269,11 +276,13 @@ async def send(connection: Connection, body: Mapping[str, Any], sink: TextSink |
 
 def _allowed(connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request without what the server has refused for its model."""
-    model, length = str(body["model"]), connection.endpoint.length_parameter
+    model = str(body["model"])
     refused = connection.refused[model]
     sent = {name: value for name, value in body.items() if name not in refused}
-    if length in sent:
-        sent[length] = min(sent[length], connection.max_tokens.get(model, sent[length]))
+    limits, names = [body[name] for name in LENGTHS if name in body], [name for name in LENGTHS if name not in refused]
+    if limits and names:
+        name = next((name for name in names if name in body), names[0])
+        sent[name] = min(limits[0], connection.max_tokens.get(model, limits[0]))
     if SYSTEM in refused and len(sent["messages"]) > 1:
         system, user = sent["messages"]
         sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
@@ -285,11 +294,11 @@ def _learn(connection: Connection, sent: Mapping[str, Any], error: ServerError) 
 
     Raises ToolsRefused if it refuses the tools of the request.
     """
-    model, length = str(sent["model"]), connection.endpoint.length_parameter
-    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
+    model = str(sent["model"])
+    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not (error.is_too_long or error.is_of_answer)
     if "tools" in sent and NO_TOOLS.search(error.message):
         found = ["tools"]
-    elif is_of_request and (longest := _find_longest(error, sent, length)) is not None:
+    elif is_of_request and (longest := _find_longest(error, sent)) is not None:
         connection.max_tokens[model] = longest
         return True
     else:
@@ -318,12 +327,13 @@ def _lacks_object(result: TextResult) -> bool:
     return not is_other and answer != user_text("notices.no_answer") and not decode_value(answer, answer.find("{"))
 
 
-def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int | None:
+def _find_longest(error: ServerError, body: Mapping[str, Any]) -> int | None:
     """Return the longest answer, in tokens, that an error about a longer one allows; None for any other error."""
-    if name not in body or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
+    limit = next((body[name] for name in LENGTHS if name in body), 0)
+    if not LENGTH_ERROR.search(f"{error.param} {error.message}"):
         return None
-    numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", error.message)]
-    return max((number for number in numbers if MIN_LENGTH <= number < body[name]), default=None)
+    numbers = [int(number.replace(",", "")) for number in NUMBER.findall(error.message)]
+    return max((number for number in numbers if MIN_LENGTH <= number < limit), default=None)
 
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
@@ -333,8 +343,11 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     optional = [name for name in OPTIONAL if name in body]
     if (parameter := error.param.partition(".")[0]) in optional:
         return [parameter]
-    patterns = {name: rf"['\"`:] ?{name}\b" if name in ORDINARY_WORDS else rf"\b{name}\b" for name in optional}
-    found = [name for name, pattern in patterns.items() if re.search(pattern, error.message)]
+    starts = {name: BEFORE_WORDS if name in ORDINARY_WORDS else r"\b" for name in optional}
+    patterns = {name: rf"{start}{name.replace('_', '[_ ]?')}\b" for name, start in starts.items()}  # or topP, "top P"
+    found = [name for name, pattern in patterns.items() if re.search(pattern, error.message, re.IGNORECASE)]
+    if not found and "penalty" in error.message.lower():
+        found = [name for name in optional if name.endswith("penalty")]
     if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
         found = ["response_format"]
     if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
@@ -352,7 +365,12 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     dimensions: int | None = getattr(client.settings, field, None)
     sent: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
     sent |= {} if dimensions is None else {"dimensions": dimensions}
-    body = await connection.fetch("/embeddings", "list of vectors", sent)
+    try:
+        body = await connection.fetch("/embeddings", "list of vectors", sent)
+    except ModelRefused as error:
+        if len(request.texts) == 1 or not BATCH_ERROR.search(str(error)):
+            raise
+        return await _embed_halves(client, request)
     try:
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
@@ -373,6 +391,15 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
         model=name if is_plain else f"{name}-{max(lengths, default=0)}",
         usage=read_usage({**usage, "completion_tokens": 0}) if isinstance(usage, dict) else None,
     )
+
+
+async def _embed_halves(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
+    half = len(request.texts) // 2
+    parts = (request.texts[:half], request.texts[half:])
+    first, second = [await embed(client, replace(request, texts=texts)) for texts in parts]
+    tokens = [result.usage.tokens_in for result in (first, second) if result.usage is not None]
+    usage = Usage(sum(tokens), 0) if len(tokens) == len(parts) else None
+    return EmbeddingResult(first.vectors + second.vectors, first.model, usage)
 
 
 def make_handlers(
@@ -548,16 +575,17 @@ class AnswerReader:
         self._memory.extend(sum(lengths))
         if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
-        self._usage = read_usage(value.get("usage")) or self._usage
+        self._usage = read_usage(value.get("usage") or member(value, "x_groq", "usage")) or self._usage
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
         self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)
 
     async def _add_choice(self, choice: dict[str, Any]) -> None:
         self._finish_reason = to_text(choice.get("finish_reason")) or self._finish_reason
-        if self._finish_reason in ("error", "network_error"):
-            error = choice.get("error") or "the provider reported an error"
-            raise ServerError(error, is_partial=bool(self._text or self._calls))
+        if self._finish_reason.casefold() in FAILED:
+            error, cause = choice.get("error"), f"the provider reported the finish reason {self._finish_reason!r}"
+            is_partial = bool(self._text or self._calls)
+            raise ServerError(error or cause, 0 if error else BUSY_STATUS, is_partial=is_partial)
         delta, message = choice.get("delta"), choice.get("message")
         is_whole = isinstance(message, dict)
         self._is_finished = self._is_finished or bool(self._finish_reason or (is_whole and not delta))
@@ -585,20 +613,24 @@ class AnswerReader:
             return
         function = call.get("function") or call
         name, call_id, index = to_text(member(function, "name")), to_text(call.get("id")), call.get("index")
-        arguments = member(function, "arguments") or ""
+        arguments = next(filter(None, (member(function, key) for key in ARGUMENTS)), "")
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        known = next((known for known in reversed(self._calls) if index in (None, known.index)), None)
-        is_same = known is not None and index is not None and known.name in ("", name) and call_id in ("", known.id)
-        if known is None or (name and not is_same):
+        last = self._calls[-1] if self._calls and not (name or call_id) else None
+        known = next((known for known in reversed(self._calls) if index in (None, known.index)), last)
+        is_same = known is not None and index is not None and call_id in ("", known.id)
+        is_named = known is not None and known.name not in ("", name) and (not known.id or known.arguments)
+        if known is None or (name and (is_named or not is_same)):
             self._calls.append(_Call(index, call_id, name, arguments))
-        else:
-            known.name = known.name or name
-            known.arguments += arguments
+            return
+        known.name += "" if known.name == name else name
+        is_repeated = len(known.arguments) >= MIN_REPEATED_LENGTH and arguments.startswith(known.arguments)
+        known.arguments = arguments if is_repeated else known.arguments + arguments
 
     async def _finish(self, unreadable: str) -> TextResult:
         start = f"{self._provider}: {self._model}"
         if not (self._has_choice or self._text):
-            cause = f"no chat completion but {unreadable!r}; check {self._connection.endpoint.url_name}"
+            other = f" but {unreadable!r}" if unreadable else ""
+            cause = f"no chat completion{other}; check {self._connection.endpoint.url_name}"
             raise InvalidAnswer(f"{start} returned {'no choice' if self._is_api else cause}")
         # Some servers send no mark of the end.
         if not self._is_finished and (unreadable or not self._text.rstrip().endswith("</response>")):
@@ -642,11 +674,11 @@ def read_vectors(body: object, count: int) -> list[list[float]]:
         items = [items]  # one vector
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
-    indexes = [member(item, "index") for item in items]
-    if indexes != [None] * count:
-        if sorted(map(str, indexes)) != sorted(map(str, range(count))):
+    indexes = [str(at if (index := member(item, "index")) is None else index) for at, item in enumerate(items)]
+    if set(indexes) != {"0"}:  # which LiteLLM gives to each of them
+        if set(indexes) != set(map(str, range(count))):
             raise ValueError("their indexes are wrong")
-        items = sorted(items, key=lambda item: int(item["index"]))
+        items = [items[indexes.index(str(at))] for at in range(count)]
     return [_read_vector(item.get("embedding") if isinstance(item, dict) else item) for item in items]
 
 

@@ -39,25 +39,41 @@ else:
 
 OPENAI_HOST = "api.openai.com"
 LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
-REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
-NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-CONTENT_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
+REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 410, 413, 415, 422)
+TOO_LONG_STATUSES = (400, 402, 422, 500)  # for a reason in PROMPT_TOO_LONG
+# These are searched for in the code, the type and the message of an error.
+NO_CREDIT = re.compile(
+    r"insufficient.{0,9}(?:quota|balance)|billing_(?:hard_limit|not_active)|exceeded_current_quota|余额不足",
+    re.IGNORECASE,
+)
+CONTENT_REFUSED = re.compile(
+    r"^1301\b|content.?(?:filter|policy(?!_fallback))|moderation_blocked|flagged by moderation|data.?inspection"
+    r"|responsible.?ai|content management policy|content exists risk|usage guidelines|new_sensitive",
+    re.IGNORECASE,
+)
+FAILED_ANSWER = re.compile(r"^(?:tool_use|json_validate)_failed\b|failed_generation", re.IGNORECASE)
 PROMPT_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context|context (?:length|size|window)"
-    r"|prompt is too long",
+    r"context_length_exceeded|exceed_context_size|context (?:length|size|window|limit)|model token limit"
+    r"|maximum (?:context|model length|prompt length|supported sequence)|range of input length|large for model"
+    r"|\b(?:prompt|input)\b.{0,30}(?:too (?:long|large)|exceed)|prompt tokens limit|reduce (?:the length|your message)"
+    r"|\binputs`? (?:tokens \+|must have less)|must be at least 1, got -|(?:entity|payload|request) too large",
     re.IGNORECASE,
 )
 # The status that an error in a response without an error status stands for, unless its code is a status.
 MEANINGS = (
+    (400, PROMPT_TOO_LONG),
     (402, re.compile(r"credits?\b|billing|insufficient|balance|payment", re.IGNORECASE)),
     (401, re.compile(r"api.?key|authenticat|unauthori[sz]ed", re.IGNORECASE)),
     (429, re.compile(r"rate.?limit|too.many|throttl|quota", re.IGNORECASE)),
     (404, re.compile(r"not.?found|does not exist", re.IGNORECASE)),
-    (400, re.compile(rf"invalid.request|bad.?request|{PROMPT_TOO_LONG.pattern}", re.IGNORECASE)),
+    (400, CONTENT_REFUSED),
+    (400, re.compile(r"invalid.request|bad.?request", re.IGNORECASE)),
 )
 BUSY_STATUS = 503
 END = object()
-ERROR_TEXTS = ("message", "detail")
+ERROR_TEXTS = ("message", "detail", "status_msg")
+ERRORS = (("error",), ("errors",), ("x_groq", "error"))  # the paths to an error in a response
+TITLE = re.compile(r"<title>\s*([^<]+?)\s*<", re.IGNORECASE)
 STATUS = re.compile(r"([45]\d\d)(?:\.0)?")
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
@@ -122,13 +138,16 @@ def is_error(value: object) -> bool:
     """Return whether a JSON value reports an error instead of a result."""
     is_result = member(value, "choices") or member(value, "data")
     has_text = any(to_text(member(value, name)) for name in ERROR_TEXTS)
-    return bool(member(value, "error") or member(value, "errors") or (has_text and not is_result))
+    has_status = member(value, "base_resp", "status_code") or (has_text and not is_result)
+    return bool(has_status or any(member(value, *path) for path in ERRORS))
 
 
 class ServerError(Exception):
     """An error that a server reports, by its status or in the body of a response without an error status.
 
-    `is_partial` says that a part of an answer came before it.
+    `is_partial` says that a part of an answer came before it, `is_too_long` that the prompt is longer than the model
+    can read, `is_declined` that the provider declines its content, `is_of_answer` that the server could not read what
+    the model wrote.
     """
 
     def __init__(
@@ -136,28 +155,33 @@ class ServerError(Exception):
     ) -> None:
         super().__init__(f"error {status}")
         self.is_partial = is_partial
-        fields = member(body, "error") or member(body, "errors") or body
+        body = body[0] if isinstance(body, list) and body else body
+        every_field = (member(body, *path) for path in (*ERRORS, ("base_resp",)))
+        fields = next((found for found in every_field if found and isinstance(found, str | dict | list)), body)
         fields = fields[0] if isinstance(fields, list) and fields else fields
         found = next(filter(None, (member(fields, name) for name in ERROR_TEXTS)), fields)
         raw = member(fields, "metadata", "raw")  # what OpenRouter got from the provider
         self.message = found if isinstance(found, str) else json.dumps(found, default=str)
         self.message += f" {raw}" if raw else ""
+        if title := TITLE.search(self.message):
+            self.message = title[1]
+        if window := member(fields, "n_ctx"):
+            self.message += f"; n_ctx: {window}"
         self.code, self.type, self.param = (str(member(fields, name) or "") for name in ("code", "type", "param"))
+        self.text = f"{self.code} {self.type} {self.message}"
         inner = member(fields, "metadata", "headers")
         every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
         self.headers = {str(name).lower(): str(value) for name, value in every.items()}
-        self.status = status or self._find_status(member(fields, "status"))
+        self.status = status = status or self._find_status(member(fields, "status"))
+        is_too_long = status in TOO_LONG_STATUSES and bool(PROMPT_TOO_LONG.search(self.text))
+        self.is_too_long = is_too_long or status == 413 or "Request too large" in self.text
+        self.is_declined = status in REFUSAL_STATUSES and bool(CONTENT_REFUSED.search(self.text))
+        self.is_of_answer = bool(FAILED_ANSWER.search(self.text))
 
     def _find_status(self, named: object) -> int:
         numbers = (match[1] for value in (self.code, named) if (match := STATUS.fullmatch(str(value))))
-        described = f"{self.code} {self.type} {named} {self.message}"
-        meant = (status for status, words in MEANINGS if words.search(described))
+        meant = (status for status, words in MEANINGS if words.search(f"{named} {self.text}"))
         return int(next(numbers, 0)) or next(meant, BUSY_STATUS)
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the model can read."""
-        return PROMPT_TOO_LONG.search(f"{self.code} {self.type} {self.message}") is not None
 
 
 async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:
@@ -295,12 +319,17 @@ class Connection:
             return ModelRefused(f"{self.name} refused the key in {key_name} (401): set a valid key")
         if status == 404:
             advice = self.endpoint.model_advice.replace("{model}", model or "NAME")
-            return ModelRefused(f"{self.name} does not know the model or path (404): {advice}")
-        if status == 429 and NO_CREDIT_CODES & {error.code, error.type}:
+            return ModelRefused(
+                f"{self.name} does not know the model or path (404): {advice}{message and f': {message}'}"
+            )
+        if error.is_too_long:
+            return PromptTooLong(f"{self.name} refused the request ({status}): {message}")
+        if status in (429, 500) and NO_CREDIT.search(error.text):
             return ModelRefused(f"{self.name} has no credit left for the key in {key_name}: {message}")
+        if error.is_of_answer:
+            return InvalidAnswer(f"{self.name} could not read what the model wrote ({status}): {message}")
         if status in REFUSAL_STATUSES:
-            error_type = PromptTooLong if status in (400, 413) and error.is_too_long else ModelRefused
-            return error_type(f"{self.name} refused the request ({status}): {message}")
+            return ModelRefused(f"{self.name} refused the request ({status}): {message}")
         what = "broke its answer off" if error.is_partial else "cannot answer now"
         retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
         return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)

@@ -296,3 +296,10 @@ async def test_answers_without_an_end_share_the_memory_of_the_process(api: Loopb
         assert any("MEMORY_LIMIT" in str(error) for error in errors)
         assert all(isinstance(error, ModelError) for error in errors)
         assert agent.memory.held == 0
+
+
+async def test_tokens_are_also_read_where_groq_puts_them(there: AgentHarness, api: Loopback) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 2}
+    api.answers = [Answer(events=(delta(content="Hi."), {**finish(), "x_groq": {"usage": usage}}, DONE))]
+
+    assert (await ask(there, sink=Sink())).usage == Usage(3, 2)

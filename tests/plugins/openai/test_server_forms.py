@@ -19,12 +19,13 @@ from bot.models import (
     Tool,
     ToolCall,
     ToolsRefused,
+    Usage,
 )
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, running_agent
 from plugins.openai import plugin
 from plugins.openai.models import Client
-from tests.plugins.loopback import Answer, Loopback, Sink, loopback
+from tests.plugins.loopback import Answer, Asked, Loopback, Sink, loopback
 from tests.plugins.openai.wire import completion, delta, finish, open_harness
 
 TEXT = "The ferry leaves at six."
@@ -165,6 +166,11 @@ def part(arguments: Any = "", name: Any = None, **keys: Any) -> dict[str, Any]:
         (calls(part("", "STOP", id="a"), part('{"sides": 6}', "ROLL", id="b")), [ToolCall("STOP", {}), SIX]),
         (calls(part('{"sid', "ROLL", id="a"), part('es": 6}', "", id="b")), [SIX]),
         (calls(part({"sides": 6}, "ROLL")), [SIX]),
+        (calls(part("", "RO", id="a"), part("", "LL", id="a"), part('{"sides": 6}')), [SIX]),
+        (calls(part('{"sides":', "ROLL", id="a"), part('{"sides": 6}', "ROLL", id="a"), part('{"sides": 6}')), [SIX]),
+        (calls(part("", "ROLL", id="a"), part('{"sides": 6}', index=1, id=None)), [SIX]),
+        (calls(part('{"sides"', "ROLL", id="a"), part("", "STOP", index=1), part(": 6}")), [SIX, ToolCall("STOP", {})]),
+        (calls({"function": {"name": "ROLL", "parameters": {"sides": 6}}}), [SIX]),
         (json.dumps(completion(None, function_call={"name": "ROLL", "arguments": '{"sides": 6}'})), [SIX]),
     ],
 )  # fmt: skip
@@ -221,6 +227,9 @@ async def test_arguments_are_read_in_the_forms_that_models_write(
         ({"errors": [{"message": "gone", "code": 404}]}, ModelRefused, "(404)"),
         ({"choices": [{"finish_reason": "error", "error": {"code": 502, "message": "cut"}}]}, ModelBusy, "(502): cut"),
         ({"error": {"message": "x", "code": 502, "metadata": {"raw": "cause"}}}, ModelBusy, "(502): x cause"),
+        ({"error": True, "message": "full"}, ModelBusy, "(503): full"),
+        ({"choices": [{"delta": {"content": "x"}}], "x_groq": {"error": "over capacity"}}, ModelBusy, "over capacity"),
+        ({"choices": [{"finish_reason": "insufficient_system_resource"}]}, ModelBusy, "'insufficient_system_resource'"),
     ],
 )
 async def test_an_error_in_a_response_without_an_error_status_is_reported_as_what_it_is(
@@ -324,12 +333,40 @@ async def test_whether_a_server_writes_by_a_schema_is_learnt_from_the_first_call
         [{"index": 0, "embedding": [[1, 2]]}, {"index": 1, "embedding": [[3, 4]]}],
         [[1.0, 2.0], [3.0, 4.0]],
         {"data": [[1.0, 2.0], [3.0, 4.0]]},
+        {"data": [{"embedding": [1, 2]}, {"index": 1, "embedding": [3, 4]}]},
+        {"data": [{"index": 0, "embedding": "AACAPwAAAEA="}, {"index": 0, "embedding": "AABAQAAAgEA="}]},
     ],
 )
 async def test_vectors_are_read_in_any_form(api: Loopback, body: Any) -> None:
     api.answers = [Answer(body)]
     async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
         assert (await harness.agent.models.embed(["a", "b"])).vectors == ((1.0, 2.0), (3.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "Value error, batch size is invalid, it should not be larger than 2.: input.contents"),
+        (422, "batch size 5 > maximum allowed batch size 2"),
+        (413, "Payload Too Large"),
+    ],
+)
+async def test_texts_that_are_too_many_for_a_request_are_sent_in_several(
+    api: Loopback, status: int, message: str
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        if len(asked.json["input"]) > 2:
+            return Answer({"error": {"message": message}}, status)
+        data = [{"embedding": [float(text), 1.0]} for text in asked.json["input"]]
+        return Answer({"data": data, "usage": {"prompt_tokens": len(data)}})
+
+    api.answers = answer
+    async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
+        result = await harness.agent.models.embed(list("12345"))
+
+    assert [vector[0] for vector in result.vectors] == [1, 2, 3, 4, 5]
+    assert result.usage == Usage(5, 0)
+    assert [len(sent["input"]) for sent in api.bodies] == [5, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize("body", [[1.0, 2.0], {"embedding": [1, 2]}, {"data": [[[1, 2]]]}])
