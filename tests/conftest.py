@@ -85,9 +85,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Return two workers more than there are cores: tests wait for processes and servers a part of their time."""
+    """Return a worker more than there are cores: tests wait for processes and servers a part of their time."""
     cores = yield
-    return cores + 2
+    return cores + 1
 
 
 @pytest.fixture(scope="session")
