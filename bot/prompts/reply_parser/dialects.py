@@ -53,15 +53,16 @@ _TOOL_NAME = re.compile(
     r"<(tool_name|name|function_name|tool)>\s*([\w.:-]{1,128})\s*</(?:\1|parameter)>", re.IGNORECASE
 )
 _TAGGED_ARGUMENTS = re.compile(r"<(parameters|arguments|args|input|params)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
-_GEMMA_CALL = re.compile(r"(?:call|declaration):\s*(?:default_api:)?([\w.-]{1,128})\s*\{")
+_GEMMA_CALL = re.compile(r"(?:\b(?:call|declaration|function|default_api):\s*)+([\w.-]{1,128})\s*\{")
 _GEMMA_ARGUMENT = re.compile(
     r"([\w-]{1,128}):\s*(?:(?:<\|\"\|>|<escape>|<ctrl46>)(.*?)(?:<\|\"\|>|<escape>|<ctrl46>)|([^,{}]*))\s*(?:,|\Z)",
     re.DOTALL,
 )
 _TOKENS = re.compile(
     r"<[|｜]/?[\w▁ ]{1,40}[|｜]>|\[ARGS\]|\[CALL_ID\]\w*|\[/?TOOL_CALLS?\]|```\w*|</?tool_calls?>|✿\w{1,20}✿:?"
+    r"|\" with arguments:"
 )
-_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*[:=(]?\s*\Z")
+_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*[:=(\]]?\s*\Z")
 _NAME_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api|api)[.:]|\Afunctions?\.", re.IGNORECASE)
 _NAME_SUFFIX = re.compile(r":\d+\Z|\.call\Z")
 _RECIPIENT_CALL = re.compile(r"\s*(?:functions|multi_tool_use)\.([\w.-]{1,128}(?::\d+)?)[^\[{]{0,200}(?=[\[{])")
@@ -97,7 +98,8 @@ def calls_from_value(value: object) -> list[WrittenCall]:
             return calls
     if any(isinstance(value.get(key), list) and value[key] for key in CALL_KEYS):
         return [WrittenCall("", {})]
-    for key in ("function_call", "functionCall", "function", "tool_call"):
+    wrapper = ("params",) if value.get("method") == "tools/call" else ()  # of MCP
+    for key in ("function_call", "functionCall", "function", "tool_call", *wrapper):
         if isinstance(value.get(key), dict):
             return calls_from_value(value[key])
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "")
@@ -155,10 +157,15 @@ def _call_nodes(node: ast.expr | None) -> list[ast.expr]:
 
 def _call_from_node(node: ast.expr) -> WrittenCall:
     """Return the call that a Python expression is. Raises ValueError for any other expression."""
-    if not isinstance(node, ast.Call) or node.args or not node.keywords:
-        raise ValueError("not a call with keywords")
-    if isinstance(node.func, ast.Call):
+    if isinstance(node, ast.Await):
+        node = node.value
+    if not isinstance(node, ast.Call) or isinstance(node.func, ast.Call):
         raise ValueError("not the call of a name")
+    if len(node.args) == 1 and isinstance(node.args[0], ast.Dict) and not node.keywords:
+        value = read_mapping(ast.unparse(node.args[0]))[0]
+        return WrittenCall(clean_name(ast.unparse(node.func)), value if isinstance(value, dict) else {})
+    if node.args or not node.keywords:
+        raise ValueError("not a call with keywords")
     arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     return WrittenCall(clean_name(ast.unparse(node.func)), arguments)
 
@@ -285,24 +292,30 @@ def _read_value(text: str, attributes: str = "") -> object:
 
 
 # The beginning of a marker that the end of the answer cut off.
-_CUT_MARKER = re.compile(r"(?:<[|｜][a-z][\w▁]{0,40}[|｜]?|</?(?:tool_|function_c|function=|invoke\b)[\w=]{0,40})\Z")
+_CUT_MARKER = re.compile(
+    r"(?:<[|｜][a-zA-Z][\w▁]{0,40}[|｜]?\w{0,40}|(?<=[^\s<|])<[|｜]|(?<![ \t])\[/?(?:TOOL_C\w{0,8}|INST?|THIN\w{0,4})"
+    r"|</?(?:[\w-]{1,16}:)?(?:tool_|tool(?<=\n<tool)|function_c|function=|invoke\b|think?\b|thi\b)[\w=]{0,40})\Z"
+)
+_MAX_CUT_MARKER = 120
 MAX_MENTION = 24  # characters between two markers that a sentence mentions, such as "<think> and </think>"
 _CODE = r"(?P<code>`+|~{3,})"
 _ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
 _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
 # What a marker that is not at the start of the text begins with: a special character, or a word where the text has one.
 # One in angle brackets ends, or has its first "=", before the next bracket.
-_SPECIAL = r"[<\[＜\ue200◁`~>#\]✿【]"
+_SPECIAL = r"[<\[＜\ue200◁`~>#\]✿【&\\]"
 _WORDS = (  # in lower case
-    *("functools[", "antml:", "assistant", "commentary", "to=", "functions.", "human:", ":::", "call", "declaration:"),
-    *("court", "count", "print(", "default_api", "<arg_key>", "[args]"),
+    *("functools[", "antml:", "assistant", "commentary", "to=", "functions.", "human:", ":::", "call:", "declaration:"),
+    *("invoke", "function_calls", "print(", "default_api", "<arg_key>", "[args]"),
 )
 _WORD_START = (
     r"functools\[|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::(?!:)|(?:call|declaration):"
-    r"|(?<![^\n])(?:court|count|call|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\]))"
+    r"|(?<!\w)(?:\w{1,12}:)?default_api:"
+    r"|(?<![^\n])(?:court|count|call|course|sure|(?:\*\*)?(?:tool|function)[ _]call:"
+    r"|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\]))"
 )
 _FIRST_CHARACTERS = (
-    r"(?=<(?:[^<>=]*+[=>]|</?SYS>>)|\[[\w/|]|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|assistant|commentary|to=|functions)"
+    r"(?=<(?:[^<>=]*+[=>]|\w{4,11}:[\w:.-]{1,80}\{|</?SYS>>)|&lt;|\\(?:[<＜]|u003c)|\[[\w/|]|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|/?思考|assistant|commentary|to=|functions)"
     rf"|{_WORD_START})"
 )
 _ANY_START = re.compile(rf"(?={_SPECIAL}|{_WORD_START})", re.IGNORECASE)
@@ -312,7 +325,7 @@ _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)
 _SPACE = re.compile(r"\s*+")
 _FENCE_INDENT = re.compile(r"[ \t>]*+")
 _TAG_NAME = re.compile(r"<(\w{1,32})[\s>]")
-_MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z")
+_MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z|[ \t(][\"'“‘«„]\Z")
 _GOES_ON = re.compile(r"[ \t]+[a-z(/+&=|—–-]|[ \t]*[.,;:!?)\"'”’/](?!\w)|[ \t]*\Z")
 
 
@@ -426,6 +439,7 @@ def rewrite(text: str) -> str:
     return text
 
 
+TRANSLATED_NAMES: Mapping[str, list[str]] = _TABLE["translated"]
 _TRANSLATIONS = {name: own for own, names in _TABLE["translated"].items() for name in (own, *names)}
 _TRANSLATED_TAG = re.compile(rf"<(/?)({'|'.join(_TRANSLATIONS)})>", re.IGNORECASE)
 TRANSLATED_START = re.compile(
@@ -514,7 +528,9 @@ class _Cleaner:
                 end += 1
             position = end
         else:
-            self.pieces.append(_CUT_MARKER.sub("", text[position:]))
+            rest = text[position:]
+            cut = _CUT_MARKER.search(rest, max(0, len(rest) - _MAX_CUT_MARKER))
+            self.pieces.append(rest[: cut.start()] if cut else rest)
         self.result.text = "".join(self.pieces)
         if self.result.found:
             self.result.text = _strip_residue(self.result.text)

@@ -17,6 +17,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from bot.prompts.reply_parser.dialects import (
+    ARGUMENT_KEYS,
+    NAME_KEYS,
+    TRANSLATED_NAMES,
     TRANSLATED_START,
     WRAPPER,
     WRAPPER_END,
@@ -24,6 +27,8 @@ from bot.prompts.reply_parser.dialects import (
     WrittenCall,
     calls_from_value,
     clean,
+    clean_name,
+    parse_calls,
     peel,
     read_channels,
     read_python_calls,
@@ -85,7 +90,8 @@ _ACTION_FIELDS = frozenset((*ACTIONS, *PARAMETERS))
 _LISTS = ("actions", "providers")
 _ITEMS = ("action", "provider")
 _JSON_TEXTS = (*TEXTS, "response", "answer", "final_answer", "output", "content")
-_PROTOCOL_KEYS = frozenset((*THOUGHTS, "thoughts", "thinking", *ACTIONS, "providers", *PARAMETERS, *FINISH))
+_JSON_THOUGHTS = (*THOUGHTS, "thoughts", "thinking", "reasoning_content")
+_PROTOCOL_KEYS = frozenset((*_JSON_THOUGHTS, *ACTIONS, "providers", *PARAMETERS, *FINISH))
 _KEYS = (*_JSON_TEXTS, *_PROTOCOL_KEYS)
 # Keys that models add to an answer; with others an object without protocol keys is data that a person asked for.
 _EXTRA_KEYS = frozenset(
@@ -120,7 +126,8 @@ _UNSEEN = re.compile(
     r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
 )
 _INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
-_NO_INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u2060"))
+_IN_WORDS = "\u200b\u2060\ufeff\u200c\u200d\u00ad"
+_NO_INVISIBLE = dict.fromkeys(map(ord, _IN_WORDS))
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
 _NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
 _XML_PROLOGUE = re.compile(
@@ -141,30 +148,47 @@ _DISGUISED_START = re.compile(
     rf"(?:\\<|<\s+|[\[{{＜〈]){_TAG_NAMES}\s*\\?[>\]}}＞〉]|(?P<mark>\*\*|`)<response>(?P=mark)\s*(?P=mark)<",
     re.IGNORECASE,
 )
-_HIDDEN_IN_TAG = re.compile(r"(?<!`)<[^<>\n\u200b\u2060\ufeff]{0,40}[\u200b\u2060\ufeff][^<>\n]{0,40}>")
+_HIDDEN_IN_TAG = re.compile(
+    rf"(?<!`)<[^<>\n{_IN_WORDS}]{{0,40}}(?:[\u200b\u2060\ufeff]|(?<=[a-z/])[\u200c\u200d\u00ad](?=[a-z]))[^<>\n]{{0,40}}>"
+)
 _LABELS: Mapping[str, str] = {
     **dict.fromkeys(("thought", "thoughts", "thinking", "reasoning"), "thought"),
-    **dict.fromkeys(("action", "actions"), "actions"),
+    **dict.fromkeys(("thought process", "thinking process", "inner thought", "inner thoughts"), "thought"),
+    **dict.fromkeys(TRANSLATED_NAMES["thought"], "thought"),
+    **dict.fromkeys(("action", "actions", *TRANSLATED_NAMES["actions"]), "actions"),
     **dict.fromkeys(("parameters", "params", "action input", "arguments"), "parameters"),
     **dict.fromkeys(("providers", "provider"), "providers"),
-    **dict.fromkeys(("text", "message", "reply", "response", "answer", "final answer"), "text"),
+    **dict.fromkeys(("text", "message", "reply", "response", "answer", "final answer", "final response"), "text"),
+    **dict.fromkeys((*TRANSLATED_NAMES["response"], *TRANSLATED_NAMES["text"]), "text"),
     **dict.fromkeys(("isfinish", "is finish"), "isfinish"),
     "observation": "observation",
 }
 _LABEL = re.compile(
     rf"^(?:[-*]\s+|#{{1,4}}\s+)?(?:\*\*|__)?[\"']?({'|'.join(name.replace(' ', '[_ ]') for name in _LABELS)})[\"']?"
-    rf"(?:\*\*|__)?[ \t]*[:=](?:\*\*|__)?[ \t]*",
+    rf"(?:\*\*|__)?[ \t]*[:=：](?:\*\*|__)?[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
 _HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
 _TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
+_SEPARATOR_BEFORE = re.compile(r"\A[;,]\s*(?=[{\[])")
+_CUT_CALLS = re.compile(r"\[[A-Za-z_][\w.]{0,127}\((?:\w{1,64}=|\{)")
+# The last lines of an answer that call an action, as Python or by its name with a map, perhaps with a label or a fence.
+_NAMED_CALL = re.compile(
+    r"^(?:```\w*[ \t]*\n|<code>\s*|(?:Code:\s*)?```py\w*\s*\n|(?:Tool|Function)[ _]call:[ \t]*|[🔧🛠]\ufe0f?[ \t]*)?"
+    r"\[?(?:await |\w{1,32} = |print\()?(?P<name>[A-Za-z_]\w{1,127})(?=[({])",
+    re.MULTILINE | re.IGNORECASE,
+)
+_BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|\{)|\{\w+:)[^\n]*\Z")
+_BEHIND_CALL = re.compile(r"\s*(?:</code>|```)\s*\Z|\s*<end_code>\s*\Z")
+_ATTRIBUTE_CALL = re.compile(r"<([A-Za-z]\w{1,127})((?:\s+\w{1,64}=\"[^\"<>]{0,2000}\")*)\s*/>\s*\Z")
+_ATTRIBUTE = re.compile(r"(\w{1,64})=\"([^\"<>]{0,2000})\"")
 _CLOSING_TAG = re.compile(r"</([A-Za-z]\w{1,127})>")
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
 # The beginning of a text that may turn out to be reasoning or data, and is not shown while it is written.
 _MAY_BE_THOUGHT = re.compile(
-    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
+    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_-]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
     rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*+)?(?:```|~~~)\w*\s*+(?:\Z|[{{\[<]))",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -355,14 +379,19 @@ def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
     """Return the parts of an answer that begins with a form; None for prose."""
     if _TAG_START.match(text):
         return _read_tags(text)
+    text = _SEPARATOR_BEFORE.sub("", text)
     if text.startswith(("{", "[")) and (parts := _read_data(text, context)) is not None:
         return parts
     if (tagged := _TAGGED_CALL.fullmatch(text)) and fold(tagged[1]) in context.actions:
         return AnswerParts(calls=(WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),))
     calls = read_python_calls(text)
-    if calls and (text.startswith("[") or all(_is_known(call, context) for call in calls) or "\n" not in text):
+    is_call = text.startswith("[") or ("\n" not in text and "({" not in text)
+    if calls and (is_call or all(_is_known(call, context) for call in calls)):
         return AnswerParts(calls=tuple(calls))
-    return _read_labels(text)
+    if _CUT_CALLS.match(text) and "]" not in text:
+        return AnswerParts(calls=(WrittenCall("", {}),), is_complete=False)
+    before, named = _split_named_call(text, context)
+    return _read_labels(text, context) if before or not named else AnswerParts(calls=named)
 
 
 def _is_known(call: WrittenCall, context: AnswerContext) -> bool:
@@ -384,13 +413,11 @@ def _after_introduction(text: str) -> str | None:
 
 def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | None:
     """Return the parts of JSON or Python data; None if it is neither an answer nor a call."""
-    value, is_whole = read_mapping(text)
+    value, is_whole = _read_value(text)
     if isinstance(value, dict) and value and all(fold(str(key)) in context.actions for key in value):
         named = {str(key): item for key, item in value.items()}
         return AnswerParts(calls=tuple(WrittenCall(key, item) for key, item in named.items() if isinstance(item, dict)))
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
-        [value] = value
-    calls = calls_from_value(value)
+    calls = _offered_call(value, context) or calls_from_value(value)
     if not is_whole and value is not None:
         calls += _calls_behind(text)
     if calls and not (isinstance(value, dict) and _text_of(value)):
@@ -401,12 +428,45 @@ def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | 
         if not _is_answer(value):
             return None
         parts = _parts_from_object(JsonObject(value, 0, len(text)))
-        return replace(parts, calls=tuple(calls)) if calls else parts
+        return replace(parts, calls=(*calls, *parts.calls))
     if is_whole or (found := find_answer(text, _KEYS)) is None or found.start:
         return None
     if found.is_complete and not _is_answer(found.members):
         return None
     return _parts_from_object(found)
+
+
+def _read_value(text: str) -> tuple[object, bool]:
+    """Return the value at the start of a text without what is around an answer in it, and whether it is the whole."""
+    value, is_whole = read_mapping(text)
+    if value is None and text.startswith("{{") and text.endswith("}}"):
+        value, is_whole = read_mapping(text[1:-1])
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
+        [value] = value
+    return (_message_of(value) or value) if isinstance(value, dict) else value, is_whole
+
+
+def _message_of(value: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return the message in the body of a completion as the API of OpenAI has it."""
+    choices = value.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) and "role" in message else None
+
+
+def _offered_call(value: object, context: AnswerContext) -> list[WrittenCall]:
+    """Return the call of an offered action whose arguments are beside its name or whose name has an unusual key."""
+    if not isinstance(value, dict) or _text_of(value):
+        return []
+    names = [key for key in (*NAME_KEYS, "command", "type") if isinstance(value.get(key), str)]
+    name = next((key for key in names if fold(clean_name(value[key])) in context.actions), None)
+    if name is None:
+        return []
+    inner = next((value[key] for key in ARGUMENT_KEYS if isinstance(value.get(key), dict | str)), None)
+    if isinstance(inner, str):
+        inner = parse_object(inner)
+    others = {key: item for key, item in value.items() if key not in (name, "id", "type", *_PROTOCOL_KEYS)}
+    return [WrittenCall(clean_name(value[name]), inner if isinstance(inner, dict) else others)]
 
 
 def _calls_behind(text: str) -> list[WrittenCall]:
@@ -423,9 +483,14 @@ def _text_of(members: Mapping[str, object]) -> str:
     return first_string({str(key).lower(): value for key, value in members.items()}, _JSON_TEXTS)
 
 
-def _read_labels(text: str) -> AnswerParts | None:
+def _read_labels(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | None:
     """Read `Thought: …`, `Actions: …`, `Text: …` lines, also as YAML; None for other texts."""
     fields = _split_labels(text)
+    if fields.keys() == {"actions"}:  # what follows the line of the actions is the text
+        names, _, body = fields["actions"].partition("\n")
+        actions = parse_names(names)
+        if actions and body.strip() and {fold(name) for name in actions} <= {"reply", *context.actions}:
+            return AnswerParts(text=_clean_text(body), actions=actions[:MAX_ACTIONS])
     if not fields.keys() & {"thought", "actions"}:
         return None
     thought, body = fields.get("thought", ""), fields.get("text", "")
@@ -435,9 +500,11 @@ def _read_labels(text: str) -> AnswerParts | None:
         thought, _, body = thought.partition("\n\n" if "\n\n" in thought else "\n")
         if not (_THOUGHT_ALONE.match(text) and body.strip()):
             return None
+    body, named = _split_named_call(body, context)
     return AnswerParts(
         text=_clean_text(body),
         thought=visible_text(thought),
+        calls=named,
         actions=parse_names(fields.get("actions", ""))[:MAX_ACTIONS],
         providers=parse_names(fields.get("providers", "")),
         arguments=_parse_arguments(fields.get("parameters", "")) or {},
@@ -497,7 +564,7 @@ def _read_tags(text: str) -> AnswerParts | None:
     if root is not None:
         inner = peel(text[root.end() :]).text
         data = inner.partition("</")[0].strip() if inner.startswith("{") else ""
-        if data and (parts := _read_data(inner.rpartition("</")[0].strip())) is not None:
+        if data and (parts := _read_data(inner.rpartition("</")[0].strip() or inner)) is not None:
             return parts
         text = text[: root.end()] + inner
     scan = scan_fields(text, _SHAPE)
@@ -521,8 +588,9 @@ def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
             return replace(parts, calls=(*calls, *parts.calls))
         prose = again if again != prose.strip() else prose
     prose, behind = _split_call(prose, context)
-    prose, tagged = (prose, ()) if behind else _split_tagged_call(prose, context)
-    behind += tagged
+    for split in (_split_tagged_call, _split_named_call):
+        if not behind:
+            prose, behind = split(prose, context)
     calls += behind
     visible = strip_partial_tag(prose, _SHAPE)
     is_complete = visible == prose and not cleaned.is_cut
@@ -553,6 +621,37 @@ def _split_tagged_call(text: str, context: AnswerContext) -> tuple[str, tuple[Wr
     if tagged is None:
         return text, ()
     return text[:start].rstrip(), (WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),)
+
+
+def _find_named_call(text: str, context: AnswerContext) -> re.Match[str] | None:
+    """Return the first line that begins as the call of an offered action, if it is not inside code."""
+    if not context.actions or ("(" not in text and "{" not in text):
+        return None
+    found = next((match for match in _NAMED_CALL.finditer(text) if fold(match["name"]) in context.actions), None)
+    return None if found is None or text.count("```", 0, found.start()) % 2 else found
+
+
+def _split_named_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
+    """Return a text without its last lines where these call offered actions by their names."""
+    if attributes := _ATTRIBUTE_CALL.search(text, max(0, text.rfind("<"))):
+        call = WrittenCall(attributes[1], dict(_ATTRIBUTE.findall(attributes[2])))
+        return (text[: attributes.start()].rstrip(), (call,)) if _is_known(call, context) else (text, ())
+    start = _find_named_call(text, context)
+    if start is None:
+        return text, ()
+    written = text[start.start() :].strip()
+    while stripped := _BEHIND_CALL.search(written):
+        written = written[: stripped.start()]
+    name_start = start.start("name") - start.start()
+    is_list = text[: start.start("name")].endswith("[")
+    written = written[name_start - is_list :] if not written[:name_start].endswith("print(") else written[name_start:-1]
+    calls = read_python_calls(written) or (parse_calls(f"call:{written}") if written[-1:] == "}" else [])
+    is_cut = any(written.count(opening) > written.count(closing) for opening, closing in ("()", "{}"))
+    if not calls and is_cut and _BEGINS_CALL.match(written):
+        calls = [WrittenCall("", {})]
+    elif not calls or not all(_is_known(call, context) for call in calls):
+        return text, ()
+    return text[: start.start()].rstrip(), tuple(calls)
 
 
 def _strip_orphan_tags(text: str) -> str:
@@ -596,15 +695,21 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
             calls += cleaned.calls
             found = cleaned.found
             text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
-    actions = parse_names("\n".join(texts.get("actions", [])[:1] or texts.get("action", [])))
+    listed = clean("\n".join(texts.get("actions", [])[:1] or texts.get("action", [])), with_own=False)
+    calls += listed.calls
+    actions = parse_names(listed.text)
     arguments, may_act = _read_arguments(scan, parameters)
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
     around = clean(scan.prose) if scan.prose.strip() else Cleaned()
     calls += around.calls
     prose = ""
-    if not text and not actions:
+    if not text and all(name.upper() == "REPLY" for name in actions):
         prose = visible_text(_unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
+        labels = _split_labels(prose)
+        if not scan.fields and "thought" in labels:
+            return _read_labels(prose) or AnswerParts(thought=visible_text(labels["thought"]), is_complete=False)
+        prose = labels["text"] if labels.keys() == {"text"} else prose
     return AnswerParts(
         text=text or prose,
         thought=first_text(texts, THOUGHTS),
@@ -639,9 +744,11 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     if isinstance(arguments, str):
         arguments = parse_object(arguments)
     text = first_string(members, _JSON_TEXTS)
+    cleaned = clean(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else ""), with_own=False)
     return AnswerParts(
-        text=_clean_text(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else "")),
-        thought=visible_text(first_string(members, (*THOUGHTS, "thoughts", "thinking"))),
+        text=_clean_text(strip_last_tags(cleaned.text, _SHAPE) if cleaned.found else cleaned.text),
+        calls=tuple(cleaned.calls),
+        thought=visible_text(first_string(members, _JSON_THOUGHTS)),
         actions=parse_names(_first_member(members, ACTIONS))[:MAX_ACTIONS],
         providers=parse_names(members.get("providers")),
         arguments=arguments if isinstance(arguments, dict) else {},
@@ -810,7 +917,9 @@ def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
     usable = [name for name in names if len(name) > 1 and not name.isdigit()]
     alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
     return re.compile(
-        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
+        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?"
+        rf"(?:@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
+        rf"|\[(?:{alternatives})\](?=:\s(?!https?:|[<#/])))"
         rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
         re.IGNORECASE,
     )
@@ -1037,6 +1146,8 @@ def partial_reply_text(
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
     cleaned = clean(text, with_own=False, find_root=True)
     text = cut_turns(cleaned.text, context.own_name, context.people)
+    if named := _find_named_call(text, context):
+        text = text[: named.start()]
     starts = [text] if opened.text.startswith("<") else [text, raw]
     may_be_thought = any(_MAY_BE_THOUGHT.match(start.lstrip()) for start in starts)
     if cleaned.rest or cleaned.is_unclosed or may_be_thought:
