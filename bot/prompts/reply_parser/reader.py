@@ -183,6 +183,7 @@ _BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|\{)|\{\w+:)[^\n]*\Z")
 _BEHIND_CALL = re.compile(r"\s*(?:</code>|```)\s*\Z|\s*<end_code>\s*\Z")
 _ATTRIBUTE_CALL = re.compile(r"<([A-Za-z]\w{1,127})((?:\s+\w{1,64}=\"[^\"<>]{0,2000}\")*)\s*/>\s*\Z")
 _ATTRIBUTE = re.compile(r"(\w{1,64})=\"([^\"<>]{0,2000})\"")
+_NAMES_ALONE = re.compile(r"[\w\s,]*")  # of actions, without a call in place of a name
 _CLOSING_TAG = re.compile(r"</([A-Za-z]\w{1,127})>")
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
@@ -695,9 +696,11 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
             calls += cleaned.calls
             found = cleaned.found
             text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
-    listed = clean("\n".join(texts.get("actions", [])[:1] or texts.get("action", [])), with_own=False)
-    calls += listed.calls
-    actions = parse_names(listed.text)
+    listed = "\n".join(texts.get("actions", [])[:1] or texts.get("action", []))
+    if not _NAMES_ALONE.fullmatch(listed):
+        cleaned = clean(listed, with_own=False)
+        listed, calls = cleaned.text, calls + cleaned.calls
+    actions = parse_names(listed)
     arguments, may_act = _read_arguments(scan, parameters)
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
