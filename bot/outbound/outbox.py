@@ -841,7 +841,8 @@ def describe_cause(part: Delivery, behind: Collection[str]) -> str:
     if part.state not in OPEN_STATES or part.next_attempt_at is None:
         return part.cause or (BEHIND_CAUSE if part.id in behind else "")
     begin = f"since {_to_utc_text(part.first_attempt_at)}, " if part.first_attempt_at is not None else ""
-    return f"{part.cause}; waiting {begin}until about {_to_utc_text(part.next_attempt_at)}"
+    wait = f"waiting {begin}until about {_to_utc_text(part.next_attempt_at)}"
+    return f"{part.cause}; {wait}" if part.cause else wait
 
 
 def _to_utc_text(time: datetime) -> str:

@@ -76,7 +76,7 @@ def forget(
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
     deleted = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number)
-    lines = [f"deleted of {_describe(entity)}: {deleted or 'nothing, there was nothing'}"]
+    lines = [f"{_describe(entity)}: {f'deleted: {deleted}' if deleted else 'nothing was stored'}"]
     return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
 
 
