@@ -794,7 +794,7 @@ def _parse_object(object_type: type[M], response: str) -> M:
         raise ValueError("\n".join(messages[:MAX_PROBLEMS])) from None
 
 
-FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")
+FENCES = re.compile(r"\A```\w*\s*|(?<!\s)\s*```\Z")
 JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 VALUE_START = re.compile(r"[^\s,]")

@@ -62,7 +62,7 @@ _TOKENS = re.compile(
     r"<[|｜]/?[\w▁ ]{1,40}[|｜]>|\[ARGS\]|\[CALL_ID\]\w*|\[/?TOOL_CALLS?\]|```\w*|</?tool_calls?>|✿\w{1,20}✿:?"
     r"|\" with arguments:"
 )
-_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*[:=(\]]?\s*\Z")
+_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*+[:=(\]]?+\s*+\Z")
 _NAME_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api|api)[.:]|\Afunctions?\.", re.IGNORECASE)
 _NAME_SUFFIX = re.compile(r":\d+\Z|\.call\Z")
 _RECIPIENT_CALL = re.compile(r"\s*(?:functions|multi_tool_use)\.([\w.-]{1,128}(?::\d+)?)[^\[{]{0,200}(?=[\[{])")

@@ -180,7 +180,7 @@ _NAMED_CALL = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|\{)|\{\w+:)[^\n]*\Z")
-_BEHIND_CALL = re.compile(r"\s*(?:</code>|```)\s*\Z|\s*<end_code>\s*\Z")
+_BEHIND_CALL = re.compile(r"(?<!\s)\s*+(?:</code>|```|<end_code>)\s*+\Z")
 _ATTRIBUTE_CALL = re.compile(r"<([A-Za-z]\w{1,127})((?:\s+\w{1,64}=\"[^\"<>]{0,2000}\")*)\s*/>\s*\Z")
 _ATTRIBUTE = re.compile(r"(\w{1,64})=\"([^\"<>]{0,2000})\"")
 _NAMES_ALONE = re.compile(r"[\w\s,]*")  # of actions, without a call in place of a name
@@ -312,7 +312,7 @@ def _open_fence(text: str, *, any_fence: bool = False) -> str:
     if opening is None:
         return text.strip("`") and text
     mark = opening["mark"]
-    closing = re.compile(rf"\n?[ \t]*{mark}[ \t]*(?=\n|\Z)").search(text, opening.end())
+    closing = re.compile(rf"{mark}[ \t]*+(?=\n|\Z)").search(text, opening.end())
     inner = text[opening.end() : closing.start() if closing else len(text)].strip()
     behind = text[closing.end() :].strip() if closing else ""
     if _TAG_START.match(inner):

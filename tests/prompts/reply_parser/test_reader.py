@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bot.models.router import parse_values
 from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
@@ -791,3 +792,21 @@ def test_a_text_arrives_as_it_was_written_in_every_form(text: str) -> None:
     for raw in written:
         reply = read_reply(raw, CONTEXT)
         assert (reply.text, reply.calls) == (text.strip(), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello{}you",
+        "```py\nhum(place='x'){}x\n```",
+        "[TOOL_CALLS]name{}x{{}}",
+        "<tool_call>name{}x</tool_call>",
+        '{{"text": "a", "x": 1{}}}',
+    ],
+)
+def test_a_quarter_of_a_million_blanks_inside_of_an_answer_are_read_to_the_end(text: str) -> None:
+    """Where the time grows with the square of their number, this takes longer than a test may."""
+    answer = text.format(" " * 250_000)
+    for form in AnswerForm:
+        read_reply(answer, AnswerContext(form, "Marlo", (), frozenset({"hum"})))
+    parse_values(answer)
