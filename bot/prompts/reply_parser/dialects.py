@@ -12,7 +12,7 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -119,7 +119,10 @@ def clean_name(name: str) -> str:
 
 
 def read_python_calls(text: str) -> list[WrittenCall]:
-    """Return the calls of a text that is Python calls and nothing else, with keywords of literal values."""
+    """Return the calls of a text that is Python calls and nothing else, whose arguments are literal values.
+
+    The keys of positional arguments are their numbers, see `name_positional`.
+    """
     text = text.strip().strip("`").strip()
     if match := _PRINT.match(text):
         text = match[1]
@@ -133,6 +136,19 @@ def read_python_calls(text: str) -> list[WrittenCall]:
         return [_call_from_node(node) for node in nodes]
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return []
+
+
+def is_positional(call: WrittenCall) -> bool:
+    """Return whether a call has a positional argument or none at all, as the calls in ordinary Python code."""
+    return "0" in call.arguments or not call.arguments
+
+
+def name_positional(arguments: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
+    """Return arguments with the positional ones under the names of parameters, given in order; surplus ones stay."""
+    if "0" not in arguments:
+        return arguments
+    by_position = {str(index): name for index, name in enumerate(names)}
+    return {by_position.get(key, key): value for key, value in arguments.items()}
 
 
 def decode_value_end(text: str, position: int) -> int | None:
@@ -164,9 +180,8 @@ def _call_from_node(node: ast.expr) -> WrittenCall:
     if len(node.args) == 1 and isinstance(node.args[0], ast.Dict) and not node.keywords:
         value = read_mapping(ast.unparse(node.args[0]))[0]
         return WrittenCall(clean_name(ast.unparse(node.func)), value if isinstance(value, dict) else {})
-    if node.args or not node.keywords:
-        raise ValueError("not a call with keywords")
-    arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
+    arguments: dict[str, object] = {str(index): ast.literal_eval(value) for index, value in enumerate(node.args)}
+    arguments |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     return WrittenCall(clean_name(ast.unparse(node.func)), arguments)
 
 

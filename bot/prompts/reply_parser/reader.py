@@ -28,6 +28,7 @@ from bot.prompts.reply_parser.dialects import (
     calls_from_value,
     clean,
     clean_name,
+    is_positional,
     parse_calls,
     peel,
     read_channels,
@@ -387,6 +388,7 @@ def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
         return AnswerParts(calls=(WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),))
     calls = read_python_calls(text)
     is_call = text.startswith("[") or ("\n" not in text and "({" not in text)
+    is_call = is_call and not any(map(is_positional, calls))
     if calls and (is_call or all(_is_known(call, context) for call in calls)):
         return AnswerParts(calls=tuple(calls))
     if _CUT_CALLS.match(text) and "]" not in text:
