@@ -1,5 +1,7 @@
 """The Discord adapter: an account for every character that has a token, and its shards, each a gateway connection.
 
+`bot doctor` for Discord: the token, its intents, the guilds of the bot and its invitation link.
+
 Requests are sent by the library's REST client at a configurable base URL, and checked after refusals.
 """
 
@@ -10,15 +12,15 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 import aiohttp
@@ -26,7 +28,15 @@ import discord
 from discord.http import HTTPClient, Ratelimit, Route
 
 from adapters.discord.commands import CommandHandler, build_registration, locate
-from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
+from adapters.discord.config import (
+    DEVELOPER_PORTAL_URL,
+    MAX_SHARDS,
+    PLATFORM,
+    DiscordSettings,
+    Limits,
+    find_trusted_origin,
+    read_settings,
+)
 from adapters.discord.errors import (
     ALREADY_ACKNOWLEDGED,
     REQUEST_ERRORS,
@@ -58,13 +68,28 @@ from adapters.discord.incoming import EntityMapper
 from adapters.discord.outside import OutsideQuestions, menu_name
 from adapters.discord.sending import MessageSender, ResponseSender, is_outside, is_response, split_reply, thread_name_of
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
-from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
+from bot import (
+    ChannelType,
+    Clock,
+    ConfigError,
+    Content,
+    Entity,
+    Room,
+    SettingError,
+    Settings,
+    TemporaryError,
+    World,
+    crash_point,
+    system_clock,
+)
 from bot.platform import (
-    Adapter,
+    Account,
+    AccountAdapter,
     AgentHandle,
     Backoff,
     Cast,
     ConnectionStatus,
+    CursorReader,
     Delivery,
     DeliveryUnknown,
     DisconnectCause,
@@ -76,12 +101,13 @@ from bot.platform import (
     TimeSource,
     TokenCheck,
     TypingIndicator,
+    describe_client_error,
     find_network,
     group_accounts,
     read_bounded,
     share_accounts,
 )
-from bot.store import StoreUnavailable
+from bot.store import CheckReport, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
 MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
@@ -240,9 +266,6 @@ def build_http(settings: DiscordSettings, limits: Limits, environment: Mapping[s
     return DiscordHttp(base_url, guard, limits, find_network(base_url, environment))
 
 
-# isort: split
-
-
 logger = logging.getLogger(__name__)
 REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
 CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
@@ -380,8 +403,8 @@ class Face:
     sender: MessageSender | FaceSender
 
 
-class DiscordAccount:
-    """One bot account: logs in and stays connected until `stop`.
+class DiscordAccount(Account):
+    """One bot account: logs in and stays connected until it is closed.
 
     `faces` are its characters, one or several that share it; `handle` and `mapper` are those of the first.
     `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
@@ -410,7 +433,7 @@ class DiscordAccount:
         self.faces = [self._build_face(handle) for handle in handles]
         self._senders = {face.mapper.account: face.sender for face in self.faces}
         self.note_message = [self.message_sender.note, *([self._quotes.note] if self._cast is not None else [])]
-        self.mapper = self.faces[0].mapper
+        self.mapper, self.keys = self.faces[0].mapper, tuple(self._senders)
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
@@ -427,11 +450,11 @@ class DiscordAccount:
         """Whether other processes connect all shards of the account."""
         return self._allocation.is_shared and not self.shards and not self.problem
 
-    def start(self, *, is_receiving: bool = True) -> None:
+    async def open(self) -> None:
         """Start connecting in the background; without receiving, log in only."""
-        self._tasks.start(self._run(is_receiving=is_receiving))
+        self._tasks.start(self._run())
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
         await self.token_check.close()
@@ -575,14 +598,14 @@ class DiscordAccount:
             return False if is_token_refused(error) else None
         return True
 
-    async def _run(self, *, is_receiving: bool) -> None:
+    async def _run(self) -> None:
         refusal: ShardingRequired | None = None
         while True:
             delay, self._rejection = self.limits.max_retry_delay, asyncio.get_running_loop().create_future()
             try:
                 if self.problem or not self._is_logged_in.is_set():
                     await self._log_in()
-                if not is_receiving:
+                if not self.is_receiving:
                     self._mark_connected()
                     raise await self._rejection
                 if not self._allocation.count:
@@ -752,7 +775,7 @@ class DiscordAccount:
         self.is_connected.set()
 
 
-class DiscordAdapter(Adapter):
+class DiscordAdapter(AccountAdapter[DiscordAccount]):
     """Connects every character that has a token; accounts are independent of each other.
 
     Characters with the same token share its account.
@@ -768,29 +791,16 @@ class DiscordAdapter(Adapter):
     def __init__(
         self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
     ) -> None:
-        self._handles = tuple(handles)
-        self._limits = limits or Limits()
-        self._clock = clock
-        self.accounts: dict[str, DiscordAccount] = {}
-
-    async def __aenter__(self) -> Self:
-        groups = group_accounts(self._handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
-        for handles in groups.values():
-            settings = read_settings(handles[0].settings)
-            account = DiscordAccount(handles, settings, self._limits, self._clock)
-            self.accounts |= {str(handle.agent_id): account for handle in handles}
-            self.is_trusted_audience = not settings.is_default("discord_api_base_url")  # a server of the operator's
-            account.start(is_receiving=self.is_receiving)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.stop() for account in set(self.accounts.values())))
+        groups = group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN)).values()
+        limits = limits or Limits()
+        super().__init__(DiscordAccount(group, read_settings(group[0].settings), limits, clock) for group in groups)
+        # servers of the operator's
+        self.is_trusted_audience = all(account.trusted_origin for account in self.accounts)
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
         """Return the gateway connection status of each account that this process connects."""
-        accounts = dict.fromkeys(self.accounts.values())
-        return [account.status for account in accounts if not account.is_elsewhere]
+        return [account.status for account in self.accounts if not account.is_elsewhere]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""
@@ -802,28 +812,32 @@ class DiscordAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part, with its own id as nonce."""
-        return await self._account_of(delivery).deliver(delivery)
+        return await self.account_for(delivery).deliver(delivery)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
-        return await self._account_of(delivery).edit(delivery)
+        return await self.account_for(delivery).edit(delivery)
 
     def find_reactions(self, room: Room) -> ReactionSet | None:
         """Return the emoji of Discord and of the server."""
-        account = self.accounts.get(room.account)
+        account = self.find_account(room.account)
         return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
 
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
-        return await self._account_of(delivery).react(delivery)
+        return await self.account_for(delivery).react(delivery)
 
     def can_open_thread(self, room: Room) -> bool:
         """Return whether a room is a channel whose messages can have threads; threads and posts of forums have none."""
-        return room.type is ChannelType.GROUP and room.account in self.accounts and room.external_id.isdecimal()
+        return (
+            room.type is ChannelType.GROUP
+            and self.find_account(room.account) is not None
+            and room.external_id.isdecimal()
+        )
 
     async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
         """Open a thread at a message, or return the one that it has."""
-        return await self._account_of(delivery).open_thread(delivery)
+        return await self.account_for(delivery).open_thread(delivery)
 
     def build_thread(self, delivery: Delivery, room: Room) -> Room:
         """Return the room of a thread that was opened in a channel."""
@@ -842,7 +856,7 @@ class DiscordAdapter(Adapter):
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""
-        discord_account = self.accounts.get(account)
+        discord_account = self.find_account(account)
         return discord_account.trusted_origin if discord_account is not None else ""
 
     def stream_interval(self, room: Room) -> float | None:
@@ -851,24 +865,24 @@ class DiscordAdapter(Adapter):
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
-        return await self._account_of(delivery).reconcile(delivery)
+        return await self.account_for(delivery).reconcile(delivery)
 
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the direct channel with a user, opened if there is none; None without an account of the agent."""
-        account = self.accounts.get(str(agent_id))
+        account = self.find_account(str(agent_id))
         if account is None or not person.external_id.isdecimal():
             return None
         return await account.open_direct(person.external_id, EntityMapper(agent_id))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or hide the typing indicator in a room."""
-        account = self.accounts.get(room.account)
+        account = self.find_account(room.account)
         if account is not None:
             account.show_typing(room.external_id, active)
 
-    def _account_of(self, delivery: Delivery) -> DiscordAccount:
-        account = self.accounts.get(delivery.account)
-        if account is None:
+    def account_for(self, delivery: Delivery) -> DiscordAccount:
+        """Return the account that a delivery names. Raises NotSent if this process has none."""
+        if (account := self.find_account(delivery.account)) is None:
             raise NotSent("the character has no Discord account in this process")
         return account
 
@@ -888,3 +902,105 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
     if not groups:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
     return DiscordAdapter([handle for group in groups for handle in group])
+
+
+REQUIRED_PERMISSIONS = discord.Permissions(
+    view_channel=True,
+    send_messages=True,
+    send_messages_in_threads=True,
+    read_message_history=True,
+    embed_links=True,
+    attach_files=True,
+)
+MAX_GUILDS = 20
+VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and its threads
+
+
+async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+    """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
+    limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
+    http = build_http(discord_settings, limits, environment)
+    token = discord_settings.discord_api_token
+    try:
+        user = await http.static_login(token.get_secret_value() if token else "")
+        application = await http.request(Route("GET", "/oauth2/applications/@me"))
+        guilds = await _fetch_guilds(http)
+    except REQUEST_ERRORS as error:
+        if is_token_refused(error):
+            raise SettingError(INVALID_TOKEN_MESSAGE) from None
+        cause = describe_client_error(error) if isinstance(error, aiohttp.ClientError) else str(error)
+        raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
+    finally:
+        await http.close()
+    problems = [
+        *_intent_problems(application, discord_settings),
+        *_install_problems(application, discord_settings),
+        *_guild_problems(guilds, discord_settings),
+    ]
+    guild_texts = [f"{name} ({len(visible_ids) - 1} channels)" for name, visible_ids in guilds]
+    facts: dict[str, str | int] = {
+        "servers": ", ".join(guild_texts) or "none",
+        "permissions": find_permissions(discord_settings).value,
+        "invitation": invite_link(str(application.get("id")), find_permissions(discord_settings)),
+    }
+    if discord_settings.discord_user_install:
+        facts["for people to install"] = install_link(str(application.get("id")))
+    return CheckReport(f"discord: {user.get('username')}", True, problems=tuple(problems), facts=facts)
+
+
+def find_permissions(settings: DiscordSettings) -> discord.Permissions:
+    """Return the fewest permissions that the bot needs."""
+    shared = discord.Permissions(manage_webhooks=True) if settings.discord_faces else discord.Permissions.none()
+    return REQUIRED_PERMISSIONS | shared
+
+
+def invite_link(application_id: str, permissions: discord.Permissions = REQUIRED_PERMISSIONS) -> str:
+    """Return the URL with which the owner of a guild adds the bot, with the permissions it needs."""
+    query = {"client_id": application_id, "scope": "bot applications.commands", "permissions": permissions.value}
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def install_link(application_id: str) -> str:
+    """Return the URL with which a person installs the bot for themselves."""
+    query = {"client_id": application_id, "scope": "applications.commands", "integration_type": 1}
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def _install_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
+    if settings.discord_user_install and "1" not in (application.get("integration_types_config") or {}):
+        page = f"{DEVELOPER_PORTAL_URL}, your application, Installation"
+        yield f"DISCORD_USER_INSTALL is on, and User Install is off: switch it on at {page}"
+
+
+def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
+    flags = discord.ApplicationFlags._from_value(int(application.get("flags") or 0))
+    required = {"Message Content Intent": flags.gateway_message_content or flags.gateway_message_content_limited}
+    if settings.discord_members_intent:
+        required["Server Members Intent"] = flags.gateway_guild_members or flags.gateway_guild_members_limited
+    portal_page = f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents"
+    for intent, is_enabled in required.items():
+        if not is_enabled:
+            yield f"{intent} is off: switch it on at {portal_page}"
+
+
+def _guild_problems(guilds: Sequence[VisibleGuild], settings: DiscordSettings) -> Iterator[str]:
+    if not guilds and not settings.discord_user_install:
+        yield "the bot is in no server yet: open the invitation link and choose one"
+    if not guilds:
+        return
+    visible_ids = set[str]().union(*(ids for _, ids in guilds))
+    for name in ("channel_ids", "discord_listen_channel_ids"):
+        for missing in sorted(set(getattr(settings, name)) - visible_ids):
+            yield f"{name.upper()} contains {missing}, which the bot cannot see: correct it"
+
+
+async def _fetch_guilds(http: DiscordHttp) -> list[VisibleGuild]:
+    """Return the guilds that the bot is in, each with the ids that a variable may name."""
+    guilds: list[VisibleGuild] = []
+    for guild in (await http.request(Route("GET", "/users/@me/guilds")))[:MAX_GUILDS]:
+        path_ids = {"guild_id": guild["id"]}
+        channels = await http.request(Route("GET", "/guilds/{guild_id}/channels", **path_ids))
+        active_threads = await http.request(Route("GET", "/guilds/{guild_id}/threads/active", **path_ids))
+        visible_ids = {str(item["id"]) for item in (guild, *channels, *active_threads.get("threads", ()))}
+        guilds.append((str(guild["name"]), visible_ids))
+    return guilds

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters.discord import spec
-from adapters.discord.checks import REQUIRED_PERMISSIONS, invite_link
+from adapters.discord.adapter import REQUIRED_PERMISSIONS, invite_link
 from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
 from bot import SettingError, Settings, TemporaryError

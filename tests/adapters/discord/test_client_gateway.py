@@ -126,7 +126,7 @@ async def test_a_fatal_close_code_stops_the_account_and_names_the_remedy(
 ) -> None:
     server.emulator.gateway.refusal_code = code
     async with server.run_bot(is_awaited=False) as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert words in account.problem
@@ -166,7 +166,7 @@ async def test_a_missing_intent_is_named_with_the_place_to_switch_it_on(server: 
     server.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
     asked = {"DISCORD_MEMBERS_INTENT": "true"}
     async with server.run_bot(settings=asked, is_awaited=False) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert "Privileged Gateway Intents" in account.problem
@@ -244,7 +244,7 @@ async def test_an_unknown_guild_is_fetched_again_a_minute_later(server: Emulated
     server.emulator.faults.append(fault)
     learner, payload = GuildFetcher(lambda: now), {"guild_id": "4711"}
     async with server.run_bot() as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
             await learner.ensure_guild(account.shards[WHOLE_ACCOUNT].client, "MESSAGE_CREATE", payload)
@@ -314,7 +314,7 @@ async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
 ) -> None:
     """The library notes a heartbeat's time after sending, when a near server has already answered it."""
     async with server.run_bot() as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         socket = account.shards[WHOLE_ACCOUNT].client.ws
         keep_alive = socket._keep_alive
         keep_alive._last_send -= 41.3  # an idle connection: the last heartbeat was one interval ago
@@ -331,7 +331,7 @@ async def test_the_position_after_an_answer_is_stored_with_the_next_event_that_c
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         shard = account.shards[WHOLE_ACCOUNT]
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)

@@ -65,7 +65,7 @@ def own_shards(runtime: Runtime) -> list[ShardId]:
     """Return the shards that a process has connected."""
     [adapter] = runtime.adapters
     assert isinstance(adapter, DiscordAdapter)
-    [account] = adapter.accounts.values()
+    [account] = adapter.accounts
     return [shard.id for shard in account.shards.values() if shard.status.is_connected]
 
 

@@ -24,7 +24,7 @@ class LaterClock:
 
 
 async def unheard(adapter: DiscordAdapter) -> datetime | None:
-    [account] = adapter.accounts.values()
+    [account] = adapter.accounts
     await account.shards[WHOLE_ACCOUNT].probe.check()
     return account.status.unheard_since
 

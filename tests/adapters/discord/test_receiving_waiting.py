@@ -38,7 +38,7 @@ async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothin
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
     async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         failing.is_down = True
         for number in range(60):
             await people.say(server.lobby, server.kim, f"number {number}")

@@ -153,7 +153,7 @@ async def test_a_bot_that_grows_while_it_runs_takes_as_many_shards_as_discord_re
 async def test_a_number_that_discord_refuses_is_named_with_its_setting(server: EmulatedServer) -> None:
     server.emulator.gateway.required_shards = server.emulator.gateway.recommended_shards = 4
     async with server.run_bot(settings={"DISCORD_SHARD_COUNT": "2"}, is_awaited=False) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert "unset DISCORD_SHARD_COUNT" in account.problem
