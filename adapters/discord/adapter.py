@@ -27,6 +27,8 @@ import aiohttp
 import discord
 from discord.http import HTTPClient, Ratelimit, Route
 
+import bot.platform as bp
+from adapters.discord import errors, gateway
 from adapters.discord.commands import CommandHandler, build_registration, locate
 from adapters.discord.config import (
     DEVELOPER_PORTAL_URL,
@@ -37,33 +39,7 @@ from adapters.discord.config import (
     find_trusted_origin,
     read_settings,
 )
-from adapters.discord.errors import (
-    ALREADY_ACKNOWLEDGED,
-    REQUEST_ERRORS,
-    ErrorResponse,
-    InvalidResponse,
-    RequestsPaused,
-    disconnect_cause_of,
-    is_token_refused,
-    to_delivery_error,
-)
 from adapters.discord.faces import FaceSender, Quotes, Webhooks
-from adapters.discord.gateway import (
-    INVALID_TOKEN_MESSAGE,
-    POSITION,
-    RESUMED,
-    ConnectionRejected,
-    DiscordClient,
-    EventQueue,
-    EventReceiver,
-    GatewayConnection,
-    GatewayEvent,
-    GatewayProbe,
-    GatewaySession,
-    IdentifyQueue,
-    ShardingRequired,
-    distribute,
-)
 from adapters.discord.incoming import EntityMapper
 from adapters.discord.outside import OutsideQuestions, menu_name
 from adapters.discord.sending import MessageSender, ResponseSender, is_outside, is_response, split_reply, thread_name_of
@@ -82,31 +58,6 @@ from bot import (
     crash_point,
     system_clock,
 )
-from bot.platform import (
-    Account,
-    AccountAdapter,
-    AgentHandle,
-    Backoff,
-    Cast,
-    ConnectionStatus,
-    CursorReader,
-    Delivery,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    PlatformNetwork,
-    ReactionSet,
-    SlidingWindow,
-    TaskSet,
-    TimeSource,
-    TokenCheck,
-    TypingIndicator,
-    describe_client_error,
-    find_network,
-    group_accounts,
-    read_bounded,
-    share_accounts,
-)
 from bot.store import CheckReport, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
@@ -122,7 +73,7 @@ class RequestGuard:
     def __init__(self, clock: Callable[[], float], max_response_bytes: int) -> None:
         self._clock = clock
         self._max_response_bytes = max_response_bytes
-        self._invalid = SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
+        self._invalid = bp.SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
         self._blocked_until = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
@@ -137,9 +88,9 @@ class RequestGuard:
         now = self._clock()
         if now < self._blocked_until:
             seconds = self._blocked_until - now
-            raise ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
+            raise errors.ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
         if self._invalid.times and not self._invalid.count_spare(now):
-            raise RequestsPaused(
+            raise errors.RequestsPaused(
                 f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
 
@@ -165,8 +116,8 @@ class RequestGuard:
 
     async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
         """Read a bounded response body; the library finds it already read."""
-        if (body := await read_bounded(response, self._max_response_bytes)) is None:
-            raise InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
+        if (body := await bp.read_bounded(response, self._max_response_bytes)) is None:
+            raise errors.InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
         response._body = body
         if response.status == 204:
             return None
@@ -174,13 +125,13 @@ class RequestGuard:
             return json.loads(body)
         except (ValueError, RecursionError):
             if response.status < 400:
-                raise InvalidResponse("a response that is not JSON") from None
+                raise errors.InvalidResponse("a response that is not JSON") from None
             return None
 
     def reject(self, response: aiohttp.ClientResponse, data: Any) -> None:
         """Count a refused request and raise its error."""
         headers = response.headers
-        error = ErrorResponse(response.status, data, headers)
+        error = errors.ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
             self._invalid.reserve(self._clock(), self._clock())
         is_global = error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
@@ -208,7 +159,7 @@ class FailFastBucket(Ratelimit):
 class DiscordHttp(HTTPClient):
     """The library's REST client with a configurable base URL; it never waits and never retries."""
 
-    def __init__(self, base_url: str, guard: RequestGuard, limits: Limits, network: PlatformNetwork) -> None:
+    def __init__(self, base_url: str, guard: RequestGuard, limits: Limits, network: bp.PlatformNetwork) -> None:
         super().__init__(asyncio.get_running_loop(), proxy=network.proxy, http_trace=guard.build_trace())
         self._certificates = network.certificates
         self._guard = guard
@@ -250,7 +201,7 @@ class DiscordHttp(HTTPClient):
         try:
             async with asyncio.timeout(self._limits.request_timeout):
                 data = await super().request(route, files=files, form=form, **kwargs)
-        except ErrorResponse as error:
+        except errors.ErrorResponse as error:
             if error.status == 429:
                 now = self.loop.time()
                 self._blocked_until = {key: until for key, until in self._blocked_until.items() if until > now}
@@ -263,13 +214,13 @@ class DiscordHttp(HTTPClient):
 def build_http(settings: DiscordSettings, limits: Limits, environment: Mapping[str, str]) -> DiscordHttp:
     """Return the REST client, with the operator's proxy and certificates."""
     base_url, guard = settings.discord_api_base_url, RequestGuard(time.monotonic, limits.max_response_bytes)
-    return DiscordHttp(base_url, guard, limits, find_network(base_url, environment))
+    return DiscordHttp(base_url, guard, limits, bp.find_network(base_url, environment))
 
 
 logger = logging.getLogger(__name__)
-REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
+REPEATS, MAX_REPEATS = bp.Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
 CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
-RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
+RETRIES = bp.Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
 STOP_TIMEOUT = 3.0
 MAX_PROBED_ROOMS = 50
 TOKEN = "DISCORD_API_TOKEN"
@@ -284,9 +235,9 @@ class DiscordShard:
         self.status = status
         self._account = account
         self._is_prepared = False
-        limits, queues = account.limits, [EventQueue(account.limits.max_queued_events) for _ in account.faces]
-        self.client = DiscordClient(account.http, account.settings, limits, shard)
-        self._connection = GatewayConnection(
+        limits, queues = account.limits, [gateway.EventQueue(account.limits.max_queued_events) for _ in account.faces]
+        self.client = gateway.DiscordClient(account.http, account.settings, limits, shard)
+        self._connection = gateway.GatewayConnection(
             self.client,
             account.identify_queue,
             limits,
@@ -296,11 +247,11 @@ class DiscordShard:
             is_token_refused=account.token_check.confirm,
             note_unavailable=self._note_unavailable,
         )
-        self.probe = GatewayProbe(
+        self.probe = gateway.GatewayProbe(
             account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
         )
         self.receivers = [
-            EventReceiver(
+            gateway.EventReceiver(
                 face.handle,
                 self.client,
                 queue,
@@ -317,8 +268,8 @@ class DiscordShard:
             )
             for face, queue in zip(account.faces, queues, strict=True)
         ]
-        self.client.on_event = self._enqueue = partial(distribute, self.receivers)
-        self._tasks = TaskSet("a task of a Discord shard")
+        self.client.on_event = self._enqueue = partial(gateway.distribute, self.receivers)
+        self._tasks = bp.TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
         """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
@@ -332,12 +283,12 @@ class DiscordShard:
                     self._is_prepared = True
                 self._connection.session = await self._read_session()
                 await self._connection.run()
-            except ConnectionRejected:
+            except gateway.ConnectionRejected:
                 raise
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 name = self._account.handle.character.name
                 logger.exception("the Discord account of %s failed and is retried later", name)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
             await self._account.limits.sleep(self._account.limits.max_retry_delay)
 
     async def stop(self) -> None:
@@ -345,11 +296,11 @@ class DiscordShard:
         await self._tasks.cancel(STOP_TIMEOUT)
         self.status.close()
 
-    async def _read_session(self) -> GatewaySession | None:
+    async def _read_session(self) -> gateway.GatewaySession | None:
         """Return the session up to the last event that all characters have stored; None where there is no such."""
         name = self.id.cursor_name(SESSION_CURSOR)
         stored = [
-            GatewaySession.from_json(await face.handle.cursor(PLATFORM, face.mapper.account, name))
+            gateway.GatewaySession.from_json(await face.handle.cursor(PLATFORM, face.mapper.account, name))
             for face in self._account.faces
         ]
         sessions = [session for session in stored if session is not None]
@@ -360,18 +311,18 @@ class DiscordShard:
         for receiver in self.receivers:
             receiver.backfill.note_unavailable(guild_id)
 
-    async def _handle_interaction(self, event: GatewayEvent) -> None:
+    async def _handle_interaction(self, event: gateway.GatewayEvent) -> None:
         try:
             await self._account.handle_interaction(*event.args)
-        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
-            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
+        except errors.REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
+            if isinstance(error, errors.ErrorResponse) and error.code == errors.ALREADY_ACKNOWLEDGED:
                 logger.debug("an interaction on Discord came again: %s", error)
             else:
                 logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
-        self._enqueue(GatewayEvent(POSITION, (), event.session))
+        self._enqueue(gateway.GatewayEvent(gateway.POSITION, (), event.session))
 
     def _on_connected(self, event_name: str) -> None:
-        if event_name == RESUMED and not self.client.guilds:  # at the start: nothing announces them
+        if event_name == gateway.RESUMED and not self.client.guilds:  # at the start: nothing announces them
             self._tasks.start(self._connection.guild_fetcher.fetch_all(self.client, self.id))
         self.probe.reset()
         self._connection.mark_connected()
@@ -397,20 +348,22 @@ class DiscordShard:
 class Face:
     """A character of an account: its handle, its ids, and what sends its messages."""
 
-    handle: AgentHandle
+    handle: bp.AgentHandle
     mapper: EntityMapper
     commands: CommandHandler
     sender: MessageSender | FaceSender
 
 
-class DiscordAccount(Account):
+class DiscordAccount(bp.Account):
     """One bot account: logs in and stays connected until it is closed.
 
     `faces` are its characters, one or several that share it; `handle` and `mapper` are those of the first.
     `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
     """
 
-    def __init__(self, handles: Sequence[AgentHandle], settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, handles: Sequence[bp.AgentHandle], settings: DiscordSettings, limits: Limits, clock: Clock
+    ) -> None:
         self.handle = handle = handles[0]
         self.problem = ""
         self.is_connected = asyncio.Event()
@@ -419,16 +372,19 @@ class DiscordAccount(Account):
         self.http = build_http(settings, limits, handle.settings.network_environment())
         self.user: Any = {}
         self.application_id = 0
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
-        self.token_check = TokenCheck(
-            self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
+        self.status = bp.ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        self.token_check = bp.TokenCheck(
+            self.status,
+            self._is_token_accepted,
+            gateway.INVALID_TOKEN_MESSAGE,
+            bp.TimeSource(now=clock, sleep=limits.sleep),
         )
         self.message_sender = MessageSender(self.send_request, clock)
         self._response_sender = ResponseSender(self.send_request, clock)
-        self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
-        self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
+        self._typing_indicator = bp.TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
+        self.identify_queue = gateway.IdentifyQueue(limits, lambda: handle.connection_leases)
         self._outside = OutsideQuestions(handle, self.send_request, clock, limits.sleep, lambda: self.application_id)
-        self._cast = Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
+        self._cast = bp.Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
         self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
         self.faces = [self._build_face(handle) for handle in handles]
         self._senders = {face.mapper.account: face.sender for face in self.faces}
@@ -439,7 +395,7 @@ class DiscordAccount(Account):
         self.shards: dict[ShardId, DiscordShard] = {}
         self._running: dict[ShardId, asyncio.Task[None]] = {}
         self._unreleased: set[ShardId] = set()  # ended here, with a lease that is still to be released
-        self._tasks = TaskSet("a task of a Discord account")
+        self._tasks = bp.TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
         self._rejection = asyncio.get_running_loop().create_future()
         self._rejections, self._retry_at = 0, clock()
@@ -463,7 +419,7 @@ class DiscordAccount(Account):
         await self.identify_queue.stop()
         await self.http.close()
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
@@ -472,43 +428,43 @@ class DiscordAccount(Account):
             return await self._response_sender.deliver(delivery)
         return await self._senders[delivery.account].deliver(delivery, self.mapper.bot_id)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
             return await self._outside.edit(delivery)
         return await self._senders[delivery.account].edit(delivery, self.mapper.bot_id)
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove a reaction."""
         await self._wait_until_logged_in()
         return await self.message_sender.react(delivery)
 
-    async def open_thread(self, delivery: Delivery) -> str:
+    async def open_thread(self, delivery: bp.Delivery) -> str:
         """Open a thread at a message."""
         await self._wait_until_logged_in()
         return await self.message_sender.open_thread(delivery)
 
-    def find_reactions(self, channel_id: int) -> ReactionSet:
+    def find_reactions(self, channel_id: int) -> bp.ReactionSet:
         """Return all emoji, and those of the server of a channel that its members can use without a role."""
         channels = (shard.client.get_channel(channel_id) for shard in self.shards.values())
         guild: discord.Guild | None = next((getattr(item, "guild", None) for item in channels if item), None)
         emojis = guild.emojis if guild is not None else ()
-        return ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
+        return bp.ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
         try:
             await self._wait_until_logged_in()
-        except NotSent as error:
-            raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        except bp.NotSent as error:
+            raise bp.DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         if is_outside(delivery):
             return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
         return await self._senders[delivery.account].reconcile(delivery, self.mapper.bot_id)
 
-    def _build_face(self, handle: AgentHandle) -> Face:
+    def _build_face(self, handle: bp.AgentHandle) -> Face:
         mapper, sender = EntityMapper(handle.agent_id), self.message_sender
         mapper.cast = self._cast
         commands = CommandHandler(handle, mapper, self.settings, self._send_repeatedly, self._outside)
@@ -532,8 +488,8 @@ class DiscordAccount(Account):
         route = Route("POST", "/users/@me/channels")
         try:
             channel = await self.send_request(route, json={"recipient_id": user_id})
-        except REQUEST_ERRORS as error:
-            raise to_delivery_error(error) from error
+        except errors.REQUEST_ERRORS as error:
+            raise errors.to_delivery_error(error) from error
         channel_id = int(channel["id"])
         names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
         room = mapper.to_room(discord.Object(channel_id))
@@ -548,7 +504,7 @@ class DiscordAccount(Account):
     async def _show_typing(self, channel_id: str) -> bool:
         try:
             await self.send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except REQUEST_ERRORS as error:  # the indicator is optional
+        except errors.REQUEST_ERRORS as error:  # the indicator is optional
             logger.debug("no typing indicator in channel %s: %s", channel_id, error)
             return False
         return True
@@ -559,20 +515,20 @@ class DiscordAccount(Account):
             async with asyncio.timeout(self.limits.request_timeout):
                 await self._is_logged_in.wait()
         except TimeoutError:
-            raise NotSent("not logged in with Discord yet") from None
+            raise bp.NotSent("not logged in with Discord yet") from None
         if self.token_check.is_refused:
-            raise NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
+            raise bp.NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
         if self.problem:
             wait = (self._retry_at - self.clock()).total_seconds()
-            raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
+            raise bp.NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
 
     async def send_request(self, route: Route, **kwargs: Any) -> Any:
         """Send one request; if Discord refuses the token, and confirms that, the account stops."""
         try:
             return await self.http.request(route, **kwargs)
-        except REQUEST_ERRORS as error:
-            if is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
-                self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
+        except errors.REQUEST_ERRORS as error:
+            if errors.is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
+                self._stop_with(gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE))
             raise
 
     async def _send_repeatedly(self, route: Route, **kwargs: Any) -> Any:
@@ -581,10 +537,10 @@ class DiscordAccount(Account):
         while True:
             try:
                 return await self.send_request(route, **kwargs)
-            except REQUEST_ERRORS as error:
-                outcome, failures = to_delivery_error(error), failures + 1
-                is_repeatable = isinstance(outcome, NotSent) or (
-                    isinstance(outcome, DeliveryUnknown) and route.method != "POST"
+            except errors.REQUEST_ERRORS as error:
+                outcome, failures = errors.to_delivery_error(error), failures + 1
+                is_repeatable = isinstance(outcome, bp.NotSent) or (
+                    isinstance(outcome, bp.DeliveryUnknown) and route.method != "POST"
                 )
                 if not is_repeatable or failures > MAX_REPEATS or self.problem:
                     raise
@@ -594,12 +550,12 @@ class DiscordAccount(Account):
     async def _is_token_accepted(self) -> bool | None:
         try:
             await self.http.request(Route("GET", "/users/@me"))
-        except REQUEST_ERRORS as error:
-            return False if is_token_refused(error) else None
+        except errors.REQUEST_ERRORS as error:
+            return False if errors.is_token_refused(error) else None
         return True
 
     async def _run(self) -> None:
-        refusal: ShardingRequired | None = None
+        refusal: gateway.ShardingRequired | None = None
         while True:
             delay, self._rejection = self.limits.max_retry_delay, asyncio.get_running_loop().create_future()
             try:
@@ -614,10 +570,10 @@ class DiscordAccount(Account):
                     await self._raise_shard_count(refusal)
                     refusal = None
                 await self._run_shards()
-            except ShardingRequired as error:
+            except gateway.ShardingRequired as error:
                 refusal = error
                 continue
-            except ConnectionRejected as error:
+            except gateway.ConnectionRejected as error:
                 self._stop_with(error)
                 if self.token_check.is_refused:
                     await self.token_check.wait_accepted()
@@ -627,13 +583,13 @@ class DiscordAccount(Account):
                 self._retry_at = self.clock() + timedelta(seconds=delay)
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
             await self.limits.sleep(delay)
 
-    async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
+    async def _raise_shard_count(self, refusal: gateway.ShardingRequired) -> None:
         """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
         if not await self._allocation.raise_count(await self._fetch_recommended_count()):
-            raise ConnectionRejected(str(refusal), refusal.cause)
+            raise gateway.ConnectionRejected(str(refusal), refusal.cause)
 
     async def _run_shards(self) -> None:
         """Run the shards that this process connects; raise what ends one of them."""
@@ -690,16 +646,16 @@ class DiscordAccount(Account):
         menu = menu_name(self.handle.character.name) if self.settings.discord_user_install else ""
         account_commands = self._cast.specs if self._cast is not None else ()
         commands = build_registration([*self.handle.commands, *account_commands], menu)
-        backoff, is_logged = Backoff(5.0, 600.0), False
+        backoff, is_logged = bp.Backoff(5.0, 600.0), False
         for failures in count(1):
             try:
                 await self.http.bulk_upsert_global_commands(self.application_id, commands)
                 return
-            except REQUEST_ERRORS as error:
+            except errors.REQUEST_ERRORS as error:
                 if not is_logged:
                     logger.warning("Discord did not register the commands: %s", error)
                 is_logged = True
-                if self.problem or (isinstance(error, ErrorResponse) and error.is_final):
+                if self.problem or (isinstance(error, errors.ErrorResponse) and error.is_final):
                     return
             await self.limits.sleep(backoff.delay(failures))
 
@@ -710,23 +666,23 @@ class DiscordAccount(Account):
         self.identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
         count = max(int(info.get("shards") or 1), 1)
         if count > MAX_SHARDS:
-            raise InvalidResponse(f"the response recommends {count} shards")
+            raise errors.InvalidResponse(f"the response recommends {count} shards")
         return count
 
     async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""
-        backoff, failures = Backoff(1.0, self.limits.max_retry_delay), 0
+        backoff, failures = bp.Backoff(1.0, self.limits.max_retry_delay), 0
         while True:
             try:
                 return await send()
-            except REQUEST_ERRORS as error:
-                if is_token_refused(error) and await self.token_check.confirm():
-                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
+            except errors.REQUEST_ERRORS as error:
+                if errors.is_token_refused(error) and await self.token_check.confirm():
+                    raise gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE) from None
                 failures += 1
-                self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
+                self.status.failed(errors.disconnect_cause_of(error), error or type(error).__name__)
             await self.limits.sleep(backoff.delay(failures))
 
-    def _stop_with(self, rejection: ConnectionRejected) -> None:
+    def _stop_with(self, rejection: gateway.ConnectionRejected) -> None:
         """Send nothing more until Discord accepts the account again."""
         if not self._rejection.done():
             self._rejection.set_result(rejection)
@@ -754,12 +710,12 @@ class DiscordAccount(Account):
             return
         self._contested_at = contested_at = self.clock()
         self.status.failed(
-            DisconnectCause.CONTESTED,
+            bp.DisconnectCause.CONTESTED,
             f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
             "people may be answered twice: stop it, or give each an application of its own",
         )
         await self.limits.sleep(CONTESTED_SECONDS)
-        if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
+        if self._contested_at == contested_at and self.status.snapshot.cause is bp.DisconnectCause.CONTESTED:
             self.status.connected()
 
     def note_connected(self) -> None:
@@ -775,7 +731,7 @@ class DiscordAccount(Account):
         self.is_connected.set()
 
 
-class DiscordAdapter(AccountAdapter[DiscordAccount]):
+class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
     """Connects every character that has a token; accounts are independent of each other.
 
     Characters with the same token share its account.
@@ -789,16 +745,16 @@ class DiscordAdapter(AccountAdapter[DiscordAccount]):
     voice_type: ClassVar[str] = "audio/mpeg"
 
     def __init__(
-        self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
+        self, handles: Sequence[bp.AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
     ) -> None:
-        groups = group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN)).values()
+        groups = bp.group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN)).values()
         limits = limits or Limits()
         super().__init__(DiscordAccount(group, read_settings(group[0].settings), limits, clock) for group in groups)
         # servers of the operator's
         self.is_trusted_audience = all(account.trusted_origin for account in self.accounts)
 
     @property
-    def connections(self) -> Sequence[ConnectionStatus]:
+    def connections(self) -> Sequence[bp.ConnectionStatus]:
         """Return the gateway connection status of each account that this process connects."""
         return [account.status for account in self.accounts if not account.is_elsewhere]
 
@@ -810,20 +766,20 @@ class DiscordAdapter(AccountAdapter[DiscordAccount]):
         """Return the line in small letters."""
         return f"-# {text}"
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send one part, with its own id as nonce."""
         return await self.account_for(delivery).deliver(delivery)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         return await self.account_for(delivery).edit(delivery)
 
-    def find_reactions(self, room: Room) -> ReactionSet | None:
+    def find_reactions(self, room: Room) -> bp.ReactionSet | None:
         """Return the emoji of Discord and of the server."""
         account = self.find_account(room.account)
         return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove a reaction."""
         return await self.account_for(delivery).react(delivery)
 
@@ -835,11 +791,11 @@ class DiscordAdapter(AccountAdapter[DiscordAccount]):
             and room.external_id.isdecimal()
         )
 
-    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+    async def open_thread(self, delivery: bp.Delivery, *, is_repeat: bool = False) -> str:
         """Open a thread at a message, or return the one that it has."""
         return await self.account_for(delivery).open_thread(delivery)
 
-    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+    def build_thread(self, delivery: bp.Delivery, room: Room) -> Room:
         """Return the room of a thread that was opened in a channel."""
         return replace(
             room,
@@ -863,7 +819,7 @@ class DiscordAdapter(AccountAdapter[DiscordAccount]):
         """Return the seconds between two edits of a streamed reply; the answer to a question from outside is whole."""
         return DRAFT_INTERVAL_SECONDS if room.external_id.isdecimal() else None
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
         return await self.account_for(delivery).reconcile(delivery)
 
@@ -880,19 +836,19 @@ class DiscordAdapter(AccountAdapter[DiscordAccount]):
         if account is not None:
             account.show_typing(room.external_id, active)
 
-    def account_for(self, delivery: Delivery) -> DiscordAccount:
+    def account_for(self, delivery: bp.Delivery) -> DiscordAccount:
         """Return the account that a delivery names. Raises NotSent if this process has none."""
         if (account := self.find_account(delivery.account)) is None:
-            raise NotSent("the character has no Discord account in this process")
+            raise bp.NotSent("the character has no Discord account in this process")
         return account
 
 
-def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
+def open_discord(handles: Sequence[bp.AgentHandle]) -> DiscordAdapter:
     """Return the adapter for the characters that have a token and list Discord.
 
     Raises ConfigError if none has, or if two characters share a token without DISCORD_FACES.
     """
-    groups = share_accounts(
+    groups = bp.share_accounts(
         handles,
         PLATFORM,
         (TOKEN,),
@@ -916,7 +872,7 @@ MAX_GUILDS = 20
 VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and its threads
 
 
-async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+async def check(settings: Settings, read_cursor: bp.CursorReader) -> CheckReport:
     """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
     limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
     http = build_http(discord_settings, limits, environment)
@@ -925,10 +881,10 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
         user = await http.static_login(token.get_secret_value() if token else "")
         application = await http.request(Route("GET", "/oauth2/applications/@me"))
         guilds = await _fetch_guilds(http)
-    except REQUEST_ERRORS as error:
-        if is_token_refused(error):
-            raise SettingError(INVALID_TOKEN_MESSAGE) from None
-        cause = describe_client_error(error) if isinstance(error, aiohttp.ClientError) else str(error)
+    except errors.REQUEST_ERRORS as error:
+        if errors.is_token_refused(error):
+            raise SettingError(gateway.INVALID_TOKEN_MESSAGE) from None
+        cause = bp.describe_client_error(error) if isinstance(error, aiohttp.ClientError) else str(error)
         raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
     finally:
         await http.close()

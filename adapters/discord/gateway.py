@@ -28,6 +28,7 @@ from discord.state import ConnectionState
 from discord.utils import snowflake_time
 from yarl import URL
 
+import bot.platform as bp
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
 from adapters.discord.config import DEVELOPER_PORTAL_URL, PLATFORM, DiscordSettings, Limits
@@ -35,17 +36,6 @@ from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_ca
 from adapters.discord.incoming import EntityMapper, build_lineage, has_ignored_role
 from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
 from bot import Clock, Room, World
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    BoundedDict,
-    DisconnectCause,
-    InboundMessage,
-    InboxClosed,
-    SlidingWindow,
-    StreamCursor,
-    TaskSet,
-)
 from bot.store import LeaseSharing, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -165,7 +155,8 @@ class GatewayProbe:
     ) -> None:
         self._send_request, self._list_rooms = send_request, list_rooms
         self._status, self._clock, self._reconnect = status, clock, reconnect
-        self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
+        # by channel: the newest message known to be brought
+        self._newest = bp.BoundedDict[str, int](MAX_KNOWN_CHANNELS)
         self._heard_at: datetime | None = None
         self._has_listed = False
 
@@ -245,7 +236,7 @@ class MembershipHandler:
     # Events that are processed before the backfill is complete.
     BEFORE_BACKFILL: ClassVar = ("guild_available", "guild_join")
 
-    def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
+    def __init__(self, handle: bp.AgentHandle, mapper: EntityMapper) -> None:
         self._handle = handle
         self._mapper = mapper
         self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
@@ -330,7 +321,7 @@ class EventReceiver:
 
     def __init__(
         self,
-        handle: AgentHandle,
+        handle: bp.AgentHandle,
         client: discord.Client,
         queue: EventQueue,
         probe: GatewayProbe,
@@ -355,8 +346,8 @@ class EventReceiver:
         self._has_changed = False  # since then, by an event that must not come again
         self._shard, self._session_cursor = shard, shard.cursor_name(SESSION_CURSOR)
         self.backfill = Backfill(handle, client, mapper, limits, shard)
-        self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
-        self._tasks = TaskSet("reading missed Discord messages")
+        self._unread_failures, self._backoff = 0, bp.Backoff(1.0, limits.max_retry_delay)
+        self._tasks = bp.TaskSet("reading missed Discord messages")
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
             **MembershipHandler(handle, mapper).handlers,
             "raw_message_edit": self._on_edit,
@@ -396,7 +387,7 @@ class EventReceiver:
             while True:
                 await self._process_batch(await self.queue.next(MAX_BATCH))
                 self.queue.mark_stored()
-        except InboxClosed:
+        except bp.InboxClosed:
             logger.debug("no more Discord events are processed")
         finally:
             await self._tasks.cancel()
@@ -425,7 +416,7 @@ class EventReceiver:
             except StoreUnavailable:
                 await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
-            except InboxClosed:
+            except bp.InboxClosed:
                 raise
             except Exception as error:  # an event may be invalid in any way: later events must not wait
                 if len(events) > 1:
@@ -473,7 +464,7 @@ class EventReceiver:
                 await self._apply_missed_changes(missed)  # before the answers to the missed messages are begun
                 inbound = [await self._read_missed(payload, missed.channel) for payload in missed.payloads]
                 await self._handle.submit_tolerant([message for message in inbound if message], missed.cursor)
-        except (StoreUnavailable, InboxClosed):
+        except (StoreUnavailable, bp.InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
             logger.exception("missed Discord messages could not be read")
@@ -493,11 +484,11 @@ class EventReceiver:
         if missed.deleted_ids:
             await self._handle.edits.delete_messages(self._mapper.room_id(missed.channel.id), missed.deleted_ids)
 
-    async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> InboundMessage | None:
+    async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> bp.InboundMessage | None:
         try:
             message = self._client._connection.create_message(channel=channel, data=payload)
             return await self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
-        except (StoreUnavailable, InboxClosed):
+        except (StoreUnavailable, bp.InboxClosed):
             raise
         except Exception as error:  # the library does not check types: one invalid message costs no other
             await self._record({"t": MESSAGE_CREATED, "d": payload}, error)
@@ -510,7 +501,7 @@ class EventReceiver:
         for event in events:
             try:
                 inbound.append(await self._to_inbound(*event.args))
-            except (StoreUnavailable, InboxClosed):
+            except (StoreUnavailable, bp.InboxClosed):
                 raise
             except Exception as error:  # as above
                 await self._record(event.raw, error)
@@ -526,7 +517,7 @@ class EventReceiver:
         if is_far or self._has_changed:
             await self._store([], session)
 
-    async def _store(self, messages: Sequence[InboundMessage], session: GatewaySession | None) -> None:
+    async def _store(self, messages: Sequence[bp.InboundMessage], session: GatewaySession | None) -> None:
         """Store messages together with the position after them."""
         await self._handle.submit_all(messages, self._cursor(session))
         self._saved_session, self._has_changed = session or self._saved_session, False
@@ -543,20 +534,20 @@ class EventReceiver:
             except StoreUnavailable:
                 await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
-            except InboxClosed:
+            except bp.InboxClosed:
                 raise
             except Exception:  # later events must not wait
                 logger.exception("an unreadable Discord event could not be recorded")
             return
 
-    def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
+    def _cursor(self, session: GatewaySession | None) -> bp.StreamCursor | None:
         if session is None:
             return None
-        return StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
+        return bp.StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
 
     async def _to_inbound(
         self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
-    ) -> InboundMessage | None:
+    ) -> bp.InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
         mention = await incoming.find_mention(message, self._mapper, self._settings, self._handle.room_rules)
         if mention is None:
@@ -637,7 +628,7 @@ def people_of(message: discord.Message) -> tuple[object, ...]:
 
 
 async def report_roles(
-    handle: AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
+    handle: bp.AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
 ) -> None:
     """Report whether a member of a server has a role that keeps them unread, if the server's roles are known."""
     if not settings.ignored_roles and not handle.people.not_read:
@@ -806,7 +797,7 @@ class GuildFetcher:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
+        self._retry_at = bp.BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
         """Fetch the guild of an event if it is unknown; if that fails, the event is read without it.
@@ -868,7 +859,7 @@ class IdentifyQueue:
         self._limits, self._find_leases = limits, find_leases
         self.max_concurrency = 1
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._releases = TaskSet("ending a turn to start a session")
+        self._releases = bp.TaskSet("ending a turn to start a session")
 
     @asynccontextmanager
     async def turn(self, shard_number: int) -> AsyncIterator[None]:
@@ -912,7 +903,7 @@ class IdentifyLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._windows = [SlidingWindow(MAX_PER_HOUR, HOUR), SlidingWindow(MAX_PER_DAY, DAY)]
+        self._windows = [bp.SlidingWindow(MAX_PER_HOUR, HOUR), bp.SlidingWindow(MAX_PER_DAY, DAY)]
 
     def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
         """Return the seconds until the next session may start; the parameters come from Discord."""
@@ -952,7 +943,7 @@ FATAL_CLOSE_CODES = {
 class ConnectionRejected(Exception):
     """Discord rejects the account until its operator changes what the message names."""
 
-    def __init__(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
+    def __init__(self, problem: str, cause: bp.DisconnectCause = bp.DisconnectCause.REFUSED) -> None:
         super().__init__(problem)
         self.cause = cause
 
@@ -994,7 +985,7 @@ class GatewayConnection:
         self._failures = 0
         self._is_session_over = False
         self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
-        self._backoff = Backoff(1.0, limits.max_retry_delay)
+        self._backoff = bp.Backoff(1.0, limits.max_retry_delay)
 
     def mark_connected(self) -> None:
         """Record that the connection works: the next one is made without delay."""
@@ -1059,7 +1050,7 @@ class GatewayConnection:
             await self._limits.sleep(self._backoff.delay(self._failures))
 
     def _report_disconnect(
-        self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
+        self, reason: object, cause: bp.DisconnectCause = bp.DisconnectCause.PLATFORM, *, was_connected: bool = True
     ) -> None:
         """Report an ended connection; the first one after a working connection is no failure yet."""
         if was_connected and not self._failures:
@@ -1089,7 +1080,7 @@ class GatewayConnection:
                     self._identify_limiter.record()
                     return await self._open_socket(URL(gateway_info["url"]), {})
             logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
-            self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
+            self._status.failed(bp.DisconnectCause.LIMITED, "too many sessions were started")
             await self._limits.sleep(wait)
             has_waited = True
 
@@ -1105,5 +1096,6 @@ class GatewayConnection:
 def _build_rejection(code: int) -> ConnectionRejected:
     kind = ShardingRequired if code == SHARDING_REQUIRED else ConnectionRejected
     return kind(
-        FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else DisconnectCause.FORBIDDEN
+        FATAL_CLOSE_CODES[code],
+        bp.DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else bp.DisconnectCause.FORBIDDEN,
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.telegram.emulator.server import Fault
+from adapters.telegram.emulator import Fault
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
 from bot import Outcome
 from bot.domain.environment import ChannelType
