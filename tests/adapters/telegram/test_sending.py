@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from telegram.error import InvalidToken
@@ -16,7 +17,7 @@ from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
 from adapters.telegram.sending import MessageSender
-from bot import Attachment, Choice, Content, MediaKind, new_id
+from bot import Attachment, Choice, Content, MediaKind, Outcome, new_id
 from bot.adapter.adapter import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
 from bot.platform import (
@@ -33,7 +34,7 @@ from bot.platform import (
 )
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import START, TOKEN, OpenHarness, SkippingClock, description
-from tests.adapters.tls import HOST
+from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, through, trusted
 
 
 class SenderHarness:
@@ -564,3 +565,125 @@ async def test_no_period_has_more_messages_than_telegram_accepts(
     most = max(sum(start <= at <= start + seconds for at in sent_at) for start in sent_at)
     assert most <= limit
     assert sent_at[-1] <= 1.1 * 140 / limit * seconds + 1.0  # nor does it wait for longer than it must
+
+
+# C-14: Telegram behind TLS and the operator's proxy; an unverified server is not used.
+
+__all__ = ["open_sender", "telegram"]
+
+
+def port_of(telegram: Emulator) -> int:
+    return urlsplit(telegram.url).port or 0
+
+
+@pytest.mark.failure("C-14")
+@pytest.mark.parametrize(
+    ("certificate", "believed", "host"),
+    [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, None, HOST), (GOOD, GOOD, "other.example")],
+    ids=["expired", "not trusted", "not known", "of another host"],
+)
+async def test_an_invalid_certificate_is_rejected(
+    certificate: str,
+    believed: str | None,
+    host: str,
+    open_sender: OpenSender,
+    telegram: Emulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path, certificate) as way:
+        through(way, monkeypatch, trusted(tmp_path, believed) if believed else "")
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{host}")
+        with pytest.raises(NotSent, match="its certificate is not valid"):
+            await sender.message_sender.deliver(sender.part())
+        assert way.asked == [f"{host}:443"]
+        assert sender.texts == []
+
+
+@pytest.mark.failure("C-14")
+async def test_a_custom_certificate_is_accepted_through_the_operators_proxy(
+    open_sender: OpenSender, telegram: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path) as way:
+        through(way, monkeypatch, trusted(tmp_path, GOOD))
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{HOST}")
+        await sender.message_sender.deliver(sender.part())
+        assert sender.texts == ["Hello"]
+        assert way.asked == [f"{HOST}:443"]
+
+
+@pytest.mark.failure("C-14")
+async def test_an_unverified_server_is_not_used(open_sender: OpenSender, telegram: Emulator) -> None:
+    sender = await open_sender(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
+    with pytest.raises(NotSent, match="TLS could not be agreed on"):
+        await sender.message_sender.deliver(sender.part())
+    assert sender.texts == []
+
+
+# Reactions of the bot on Telegram: those that a chat allows, replaced, removed, refused.
+
+
+def react(emoji: str) -> str:
+    return model_answer(actions=["REACT"], parameters={"emoji": emoji})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "meant", "shown"),
+    [
+        (None, "👍", "👍"),
+        (None, "❤️", "❤"),
+        (None, "🥳", "🔥"),
+        (("❤", "🔥"), "🎉", "🔥"),
+        (("👎",), "🎉", ""),
+        ((), "👍", ""),
+    ],
+)
+async def test_the_nearest_reaction_that_the_chat_allows_is_set(
+    open_harness: OpenHarness, allowed: tuple[str, ...] | None, meant: str, shown: str
+) -> None:
+    async with open_harness(react(meant)) as harness:
+        alice, state = harness.people.add_user("Alice"), harness.telegram.state
+        group = harness.people.add_group("The pier", alice)
+        if allowed is not None:
+            state.available_reactions[group["id"]] = allowed
+        message = harness.people.say(group, alice, "@ada_bot thank you")
+        [delivery] = await harness.wait_deliveries()
+        assert delivery.state is (DeliveryState.SENT if shown else DeliveryState.FAILED)
+        assert [receipt.outcome for receipt in await harness.wait_receipts()] == [Outcome.ANSWERED]
+        reactions = state.reactions.get((group["id"], message["message_id"]), {})
+        assert reactions == ({harness.bot.id: shown} if shown else {})
+        assert harness.telegram.recorder.messages == []
+
+
+async def test_prompts_name_what_a_chat_allows_once_it_has_refused_a_reaction(open_harness: OpenHarness) -> None:
+    async with open_harness(react("😱")) as harness:
+        alice, state = harness.people.add_user("Alice"), harness.telegram.state
+        group, silent = (harness.people.add_group(name, alice) for name in ("The pier", "The lock"))
+        state.available_reactions = {group["id"]: ("👍", "🔥"), silent["id"]: ()}
+        for chat in (group, group, silent, silent):
+            harness.people.say(chat, alice, "@ada_bot thank you")
+            await harness.wait_deliveries()
+        offered = [("React to" in request.prompt, "👍 🔥" in request.prompt) for request in harness.model.requests]
+    assert [is_offered for is_offered, _ in offered] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("second", ["🔥", ""])
+async def test_the_answer_to_an_edit_replaces_or_removes_the_reaction(open_harness: OpenHarness, second: str) -> None:
+    answers = [react("👍"), react(second) if second else model_answer("Oh no.")]
+    async with open_harness(answers, settings={"ON_EDIT": "rerun"}) as harness:
+        alice = harness.people.add_user("Alice")
+        message = harness.people.say(harness.people.open_private_chat(alice), alice, "it works")
+        await harness.wait_deliveries()
+        harness.people.edit(message, "it does not work")
+        await harness.wait_deliveries()
+        reactions = harness.telegram.state.reactions[message["chat"]["id"], message["message_id"]]
+        assert list(reactions.values()) == [second] * bool(second)
+        assert harness.telegram.recorder.texts() == ([] if second else ["Oh no."])
+
+
+async def test_a_message_that_is_gone_gets_no_reaction(open_harness: OpenHarness) -> None:
+    async with open_harness(lambda request: harness.telegram.state.messages.clear() or react("👍")) as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "thank you")
+        [delivery] = await harness.wait_deliveries()
+        assert delivery.state is DeliveryState.CANCELLED
