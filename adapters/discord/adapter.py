@@ -25,7 +25,10 @@ from uuid import UUID
 
 import aiohttp
 import discord
+from discord.errors import ConnectionClosed
+from discord.gateway import ReconnectWebSocket
 from discord.http import HTTPClient, Ratelimit, Route
+from yarl import URL
 
 import bot.platform as bp
 from adapters.discord import errors, gateway
@@ -228,27 +231,26 @@ DRAFT_INTERVAL_SECONDS = 1.0  # between two edits of a streamed reply; Discord a
 
 
 class DiscordShard:
-    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out."""
+    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out.
+
+    Connections end regularly and are replaced at once; `status` reports a gap only if that fails. No connection is
+    made, and no event read, while one of the queues of events is full.
+    """
 
     def __init__(self, shard: ShardId, account: "DiscordAccount", status: ShardStatus) -> None:
-        self.id = shard
-        self.status = status
-        self._account = account
+        self.id, self.status = shard, status
+        self._account, self._limits = account, account.limits
         self._is_prepared = False
-        limits, queues = account.limits, [gateway.EventQueue(account.limits.max_queued_events) for _ in account.faces]
-        self.client = gateway.DiscordClient(account.http, account.settings, limits, shard)
-        self._connection = gateway.GatewayConnection(
-            self.client,
-            account.identify_queue,
-            limits,
-            status,
-            shard=shard,
-            queues=queues,
-            is_token_refused=account.token_check.confirm,
-            note_unavailable=self._note_unavailable,
-        )
+        self._session: gateway.GatewaySession | None = None  # that the next connection resumes
+        self._is_session_over = False
+        self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
+        self._failures, self._backoff = 0, bp.Backoff(1.0, account.limits.max_retry_delay)
+        self._identify_limiter = gateway.IdentifyLimiter(time.monotonic)
+        self._guild_fetcher = gateway.GuildFetcher(time.monotonic)
+        self._queues = [gateway.EventQueue(account.limits.max_queued_events) for _ in account.faces]
+        self.client = gateway.DiscordClient(account.http, account.settings, account.limits, shard)
         self.probe = gateway.GatewayProbe(
-            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+            account.send_request, self._list_rooms, status, account.clock, self._end_session
         )
         self.receivers = [
             gateway.EventReceiver(
@@ -258,7 +260,7 @@ class DiscordShard:
                 self.probe,
                 face.mapper,
                 account.settings,
-                limits,
+                account.limits,
                 shard=shard,
                 clock=account.clock,
                 on_message=account.note_message,
@@ -266,8 +268,9 @@ class DiscordShard:
                 on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
                 on_connected=self._on_connected if face is account.faces[0] else lambda name: None,
             )
-            for face, queue in zip(account.faces, queues, strict=True)
+            for face, queue in zip(account.faces, self._queues, strict=True)
         ]
+        self.client.before_event = self._before_event
         self.client.on_event = self._enqueue = partial(gateway.distribute, self.receivers)
         self._tasks = bp.TaskSet("a task of a Discord shard")
 
@@ -275,21 +278,21 @@ class DiscordShard:
         """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
         for receiver in self.receivers:
             self._tasks.start(receiver.run())
-        self._tasks.start(self.probe.run(self._account.limits.probe_seconds))
+        self._tasks.start(self.probe.run(self._limits.probe_seconds))
         while True:
             try:
                 if not self._is_prepared:
                     await self.client.prepare(self._account.user, self._account.application_id)
                     self._is_prepared = True
-                self._connection.session = await self._read_session()
-                await self._connection.run()
+                self._session = await self._read_session()
+                await self._stay_connected()
             except gateway.ConnectionRejected:
                 raise
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 name = self._account.handle.character.name
                 logger.exception("the Discord account of %s failed and is retried later", name)
                 self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
-            await self._account.limits.sleep(self._account.limits.max_retry_delay)
+            await self._limits.sleep(self._limits.max_retry_delay)
 
     async def stop(self) -> None:
         """End what `run` has started; events that were not stored come again when the session is resumed."""
@@ -307,10 +310,6 @@ class DiscordShard:
         is_same = len(sessions) == len(stored) and len({session.id for session in sessions}) == 1
         return min(sessions, key=lambda session: session.seq) if is_same else None
 
-    def _note_unavailable(self, guild_id: int) -> None:
-        for receiver in self.receivers:
-            receiver.backfill.note_unavailable(guild_id)
-
     async def _handle_interaction(self, event: gateway.GatewayEvent) -> None:
         try:
             await self._account.handle_interaction(*event.args)
@@ -323,9 +322,10 @@ class DiscordShard:
 
     def _on_connected(self, event_name: str) -> None:
         if event_name == gateway.RESUMED and not self.client.guilds:  # at the start: nothing announces them
-            self._tasks.start(self._connection.guild_fetcher.fetch_all(self.client, self.id))
+            self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
         self.probe.reset()
-        self._connection.mark_connected()
+        self._failures = 0  # the next connection is made without delay
+        self.status.connected()
         self._account.note_connected()
 
     async def _list_rooms(self) -> list[Room]:
@@ -342,6 +342,109 @@ class DiscordShard:
             if self.id.has_guild(guild_id):
                 own.append(room)
         return own
+
+    async def _before_event(self, name: str, data: Any) -> None:
+        self._set_deadline(None)  # the connection brings events
+        for queue in self._queues:
+            await queue.require_room(self._limits.queue_full_timeout)
+        await self._guild_fetcher.ensure_guild(self.client, name, data)
+        if name == "GUILD_CREATE" and data.get("unavailable") is False:
+            guild_id = int(data["id"])
+            if self.client.get_guild(guild_id) is None:
+                for receiver in self.receivers:
+                    receiver.backfill.note_unavailable(guild_id)  # since before the session was resumed
+
+    def _end_session(self) -> None:
+        """Replace the connection, which does not bring what is written, by one with a new session."""
+        self._is_session_over = self._set_deadline(asyncio.get_running_loop().time())
+
+    def _set_deadline(self, at: float | None) -> bool:
+        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
+        if self._deadline is None or self._deadline.expired() or self._is_session_over:
+            return False
+        self._deadline.reschedule(at)
+        return True
+
+    async def _stay_connected(self) -> None:
+        """Connect again and again; raise gateway.ConnectionRejected if that is pointless."""
+        while True:
+            socket: gateway.GatewaySocket | None = None
+            try:
+                socket = await self._connect()
+                async with asyncio.timeout(self._limits.first_event_timeout) as self._deadline:
+                    while True:
+                        await socket.poll_event()
+            except gateway.QueueFull:
+                self._save_session(socket or self._session)
+                self.status.disconnected()
+                self._failures = 0  # closed by this side
+            except ReconnectWebSocket as closing:
+                self._save_session((socket or self._session) if closing.resume else None)
+                self._report_disconnect("the gateway ends every connection")
+            except ConnectionClosed as closing:
+                is_refusal = closing.code in gateway.FATAL_CLOSE_CODES
+                if is_refusal and (
+                    closing.code != gateway.AUTHENTICATION_FAILED or await self._account.token_check.confirm()
+                ):
+                    raise gateway.build_rejection(closing.code) from None
+                self._save_session(None if is_refusal else socket)
+                self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
+            except errors.REQUEST_ERRORS as error:
+                if errors.is_token_refused(error) and await self._account.token_check.confirm():
+                    raise gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE) from None
+                self._save_session(None if self._is_session_over else socket or self._session)
+                self._report_disconnect(
+                    error or type(error).__name__, errors.disconnect_cause_of(error), was_connected=socket is not None
+                )
+            finally:
+                self._deadline, self._is_session_over = None, False
+                if socket is not None:
+                    await socket.close()
+            self._failures += 1
+            await self._limits.sleep(self._backoff.delay(self._failures))
+
+    def _report_disconnect(
+        self, reason: object, cause: bp.DisconnectCause = bp.DisconnectCause.PLATFORM, *, was_connected: bool = True
+    ) -> None:
+        """Report an ended connection; the first one after a working connection is no failure yet."""
+        if was_connected and not self._failures:
+            self.status.disconnected()
+        else:
+            self.status.failed(cause, reason)
+
+    def _save_session(self, source: gateway.GatewaySocket | gateway.GatewaySession | None) -> None:
+        if isinstance(source, gateway.GatewaySocket):
+            source = gateway.session_of(source)
+        self._session = source if self._failures < gateway.MAX_RESUMES else None
+
+    async def _connect(self) -> gateway.GatewaySocket:
+        for queue in self._queues:
+            await queue.wait_for_room()
+        session = self._session
+        if session is not None:
+            options = {"session": session.id, "sequence": session.seq, "resume": True}
+            return await self._open_socket(URL(session.url), options)
+        has_waited = False
+        while True:
+            async with self._account.identify_queue.turn(self.id.number):
+                gateway_info = await self.client.http.request(Route("GET", "/gateway/bot"))
+                limit: dict[str, Any] = {} if has_waited else gateway_info.get("session_start_limit") or {}
+                wait = self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000)
+                if not wait:
+                    self._identify_limiter.record()
+                    return await self._open_socket(URL(gateway_info["url"]), {})
+            logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
+            self.status.failed(bp.DisconnectCause.LIMITED, "too many sessions were started")
+            await self._limits.sleep(wait)
+            has_waited = True
+
+    async def _open_socket(self, url: URL, options: dict[str, Any]) -> gateway.GatewaySocket:
+        async with asyncio.timeout(gateway.CONNECT_TIMEOUT):
+            socket = await gateway.GatewaySocket.from_client(
+                self.client, gateway=url, shard_id=self.client.shard_id, **options
+            )
+        self.client.ws = socket
+        return socket
 
 
 @dataclass(frozen=True, slots=True)
