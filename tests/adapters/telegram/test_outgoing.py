@@ -10,22 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from telegram import Chat, Message
 
-from adapters.telegram.outgoing import (
-    DUPLICATE_NOTICE,
-    MAX_CAPTION_LENGTH,
-    MAX_ENTITIES,
-    MAX_TEXT_LENGTH,
-    FormattedText,
-    build_plain_text,
-    build_text,
-    limit_mentions,
-    parse_markdown,
-    split_reply,
-    split_text,
-    upload_method_of,
-    utf16_length,
-    with_duplicate_notice,
-)
+from adapters.telegram import outgoing
 from bot import Attachment, Choice, Content, MediaKind
 from bot.models import TextRequest
 from bot.testing import model_answer
@@ -39,12 +24,12 @@ MARKDOWN = st.lists(
 
 
 def marks(markdown: str) -> list[tuple[str, str, str]]:
-    result = parse_markdown(markdown)
+    result = outgoing.parse_markdown(markdown)
     return [(item.kind, result.text[item.start : item.end], item.detail) for item in result.spans]
 
 
 def test_links_to_user_ids_are_not_sent() -> None:
-    assert parse_markdown("[you](tg://user?id=4711)") == FormattedText("you (tg://user?id=4711)")
+    assert outgoing.parse_markdown("[you](tg://user?id=4711)") == outgoing.FormattedText("you (tg://user?id=4711)")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +52,7 @@ def test_links_to_user_ids_are_not_sent() -> None:
     ],
 )
 def test_markdown_becomes_plain_text(markdown: str, text: str) -> None:
-    assert parse_markdown(markdown).text == text
+    assert outgoing.parse_markdown(markdown).text == text
 
 
 def test_formatting_becomes_entities() -> None:
@@ -80,44 +65,45 @@ def test_formatting_becomes_entities() -> None:
 
 @given(st.text(alphabet="Ab é1.-=#+>:!)' \n\t\u00a0", max_size=60))
 def test_text_without_markdown_is_what_the_parser_makes_of_it(text: str) -> None:
-    parsed = parse_markdown(f"{text}\n\n*end*")  # which is never taken as plain
-    assert parse_markdown(f"{text}\n\nend").text == parsed.text
+    parsed = outgoing.parse_markdown(f"{text}\n\n*end*")  # which is never taken as plain
+    assert outgoing.parse_markdown(f"{text}\n\nend").text == parsed.text
 
 
 @pytest.mark.failure("F-16", "O-07")
 def test_a_part_notifies_at_most_three_known_users() -> None:
     people = {"ann", "bea", "carl", "dora"}
-    [part] = split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
-    limited = limit_mentions(part, people)
+    [part] = outgoing.split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
+    limited = outgoing.limit_mentions(part, people)
     assert limited.text == "＠eve @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
-    assert build_text(limited).entities == build_text(part).entities
-    assert build_plain_text(limited).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
+    assert outgoing.build_text(limited).entities == outgoing.build_text(part).entities
+    assert outgoing.build_plain_text(limited).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
 
 
 def test_names_in_code_and_links_are_left_unchanged() -> None:
-    [part] = split_reply(Content(text="`@property` https://example.com/@eve (@eve)"))
-    assert limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
+    [part] = outgoing.split_reply(Content(text="`@property` https://example.com/@eve (@eve)"))
+    assert outgoing.limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
 
 
 @pytest.mark.long
 @pytest.mark.failure("F-17")
 @given(MARKDOWN)
 def test_every_entity_lies_within_the_text(markdown: str) -> None:
-    result = parse_markdown(markdown)
+    result = outgoing.parse_markdown(markdown)
     assert all(0 <= item.start < item.end <= len(result.text) for item in result.spans)
-    for part in split_reply(Content(text=markdown)):
-        letter = build_text(part)
-        assert utf16_length(letter.text) <= MAX_TEXT_LENGTH
+    for part in outgoing.split_reply(Content(text=markdown)):
+        letter = outgoing.build_text(part)
+        assert outgoing.utf16_length(letter.text) <= outgoing.MAX_TEXT_LENGTH
         assert all(
-            item.offset >= 0 and item.offset + item.length <= utf16_length(letter.text) for item in letter.entities
+            item.offset >= 0 and item.offset + item.length <= outgoing.utf16_length(letter.text)
+            for item in letter.entities
         )
 
 
 @pytest.mark.failure("D-16")
 @given(st.text(alphabet="ab \n.😀👨‍👩‍👧é\u0301🇩🇪", max_size=400), st.integers(min_value=20, max_value=60))
 def test_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limit: int) -> None:
-    cut = list(split_text(FormattedText(text), limit))
-    assert all(utf16_length(item.text) <= limit for item in cut)
+    cut = list(outgoing.split_text(outgoing.FormattedText(text), limit))
+    assert all(outgoing.utf16_length(item.text) <= limit for item in cut)
     assert "".join("".join(item.text.split()) for item in cut) == "".join(text.split())
 
 
@@ -125,62 +111,62 @@ def test_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limi
 @pytest.mark.parametrize("sign", ["😀", "👨‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301"])
 def test_no_grapheme_is_split(sign: str) -> None:
     text = sign * 300
-    assert all(len(item.text) % len(sign) == 0 for item in split_text(FormattedText(text), 101))
+    assert all(len(item.text) % len(sign) == 0 for item in outgoing.split_text(outgoing.FormattedText(text), 101))
 
 
 @pytest.mark.failure("D-16")
 def test_split_code_is_code_in_both_parts() -> None:
     code = "\n".join(f"line {number}" for number in range(1000))
-    cut = split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
+    cut = outgoing.split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
     assert len(cut) > 1
-    assert [{item.type for item in build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
+    assert [{item.type for item in outgoing.build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
 
 
 def test_the_duplicate_notice_always_fits() -> None:
-    [first, *_] = split_reply(Content(text="x" * 9000))
-    assert utf16_length(build_text(with_duplicate_notice(first)).text) == 4096
-    assert build_text(with_duplicate_notice(first)).text.startswith(DUPLICATE_NOTICE)
+    [first, *_] = outgoing.split_reply(Content(text="x" * 9000))
+    assert outgoing.utf16_length(outgoing.build_text(outgoing.with_duplicate_notice(first)).text) == 4096
+    assert outgoing.build_text(outgoing.with_duplicate_notice(first)).text.startswith(outgoing.DUPLICATE_NOTICE)
 
 
 def test_the_plain_fallback_contains_the_whole_text() -> None:
-    [short] = split_reply(Content(text="**a** [b](https://c.example)"))
-    assert build_plain_text(short).text == "**a** [b](https://c.example)"
-    long = split_reply(Content(text="word " * 1000 + "[b](https://c.example)"))
-    assert build_plain_text(long[-1]).text.endswith("b (https://c.example)")
+    [short] = outgoing.split_reply(Content(text="**a** [b](https://c.example)"))
+    assert outgoing.build_plain_text(short).text == "**a** [b](https://c.example)"
+    long = outgoing.split_reply(Content(text="word " * 1000 + "[b](https://c.example)"))
+    assert outgoing.build_plain_text(long[-1]).text.endswith("b (https://c.example)")
 
 
 def test_a_single_file_carries_the_text_as_its_caption() -> None:
     files = tuple(Attachment(str(number), MediaKind.IMAGE, data=b"x") for number in range(3))
-    [item] = split_reply(Content(text="A boat.", attachments=files[:1]))
+    [item] = outgoing.split_reply(Content(text="A boat.", attachments=files[:1]))
     assert (item.text, len(item.attachments)) == ("A boat.", 1)
-    several = split_reply(Content(text="Boats.", attachments=files))
+    several = outgoing.split_reply(Content(text="Boats.", attachments=files))
     assert [(part.text, len(part.attachments)) for part in several] == [("Boats.", 0), ("", 1), ("", 1), ("", 1)]
-    long = split_reply(Content(text="x" * (MAX_CAPTION_LENGTH + 1), attachments=files[:1]))
+    long = outgoing.split_reply(Content(text="x" * (outgoing.MAX_CAPTION_LENGTH + 1), attachments=files[:1]))
     assert [len(part.attachments) for part in long] == [0, 1]
 
 
 def test_choices_are_on_the_last_part_only() -> None:
     choices = (Choice("Yes", "1"),)
-    cut = split_reply(Content(text="word " * 2000, choices=choices))
+    cut = outgoing.split_reply(Content(text="word " * 2000, choices=choices))
     assert [part.choices for part in cut] == [()] * (len(cut) - 1) + [choices]
 
 
 def test_a_link_attachment_is_written_into_the_text() -> None:
     link = Attachment("1", MediaKind.LINK, url="https://example.com")
-    [part] = split_reply(Content(text="See:", attachments=(link,)))
+    [part] = outgoing.split_reply(Content(text="See:", attachments=(link,)))
     assert (part.text, part.attachments) == ("See:\nhttps://example.com", ())
 
 
 def test_a_recording_is_a_voice_message_only_in_a_supported_format() -> None:
-    assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
-    assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
+    assert outgoing.upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
+    assert outgoing.upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
 
 
 @pytest.mark.long
 def test_a_long_text_without_breaks_is_split_quickly() -> None:
     chance = random.Random(1)
     text = "".join(chance.choice("ab 😀*_`[]()\n>#-|~") for _ in range(32_000))
-    assert split_reply(Content(text=text))
+    assert outgoing.split_reply(Content(text=text))
 
 
 # What models write in Markdown is shown as they mean it; what only looks like Markdown arrives unchanged.
@@ -660,15 +646,15 @@ STYLES = {"bold", "italic", "strikethrough", "spoiler"}  # may contain all but c
 
 def shown(markdown: str) -> str:
     """Return the message that the client library makes of a reply, as HTML."""
-    [part] = split_reply(Content(text=markdown))
-    sent = build_text(part)
+    [part] = outgoing.split_reply(Content(text=markdown))
+    sent = outgoing.build_text(part)
     message = Message(1, datetime(2026, 6, 1, tzinfo=UTC), Chat(1, "private"), text=sent.text, entities=sent.entities)
     return message.text_html or ""
 
 
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_text_that_only_looks_like_markdown_arrives_unchanged(text: str) -> None:
-    result = parse_markdown(text)
+    result = outgoing.parse_markdown(text)
     assert (result.text, result.spans) == (text, ())
 
 
@@ -686,14 +672,14 @@ def test_a_formatted_text_between_others_is_shown_the_same(markdown: str, html: 
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 @example("a|b\n--|--\nc|d\n|||x|y\n")
 def test_every_letter_of_a_text_arrives(markdown: str) -> None:
-    shown = parse_markdown(markdown)
+    shown = outgoing.parse_markdown(markdown)
     languages = [span.detail for span in shown.spans if span.kind == "pre"]  # of code: shown above it
     assert sorted(filter(str.isalpha, "".join([shown.text, *languages]))) == sorted(filter(str.isalpha, markdown))
 
 
 @given(st.lists(st.sampled_from([*PIECES, "[", "](https://a.b)", "![", "1. "]), max_size=40).map("".join))
 def test_entities_are_nested_as_telegram_requires(markdown: str) -> None:
-    result = parse_markdown(markdown)
+    result = outgoing.parse_markdown(markdown)
     assert all(result.text[span.start : span.end].strip() for span in result.spans)
     for outer, inner in combinations(result.spans, 2):
         if outer.end > inner.start:
@@ -708,17 +694,17 @@ def test_entities_are_nested_as_telegram_requires(markdown: str) -> None:
     "markdown", ["**" + "word " * 2000 + "end**", "||" + "😀" * 900 + "||", "[a" + " b" * 3000 + "](https://a.b)"]
 )
 def test_an_entity_that_is_split_continues_in_the_next_part(markdown: str) -> None:
-    parts = split_reply(Content(text=markdown))
-    [kind] = {span.kind for span in parse_markdown(markdown).spans}
+    parts = outgoing.split_reply(Content(text=markdown))
+    [kind] = {span.kind for span in outgoing.parse_markdown(markdown).spans}
     for part in parts:
-        [entity] = build_text(part).entities
+        [entity] = outgoing.build_text(part).entities
         assert (entity.type, entity.offset, entity.length) == (kind, 0, len(part.text.encode("utf-16-le")) // 2)
 
 
 def test_of_too_many_entities_links_and_spoilers_are_kept() -> None:
-    [part] = split_reply(Content(text="**a** " * 150 + "[b](https://a.b) ||c||"))
-    kinds = [entity.type for entity in build_text(part).entities]
-    assert (len(kinds), kinds[-2:]) == (MAX_ENTITIES, ["text_link", "spoiler"])
+    [part] = outgoing.split_reply(Content(text="**a** " * 150 + "[b](https://a.b) ||c||"))
+    kinds = [entity.type for entity in outgoing.build_text(part).entities]
+    assert (len(kinds), kinds[-2:]) == (outgoing.MAX_ENTITIES, ["text_link", "spoiler"])
 
 
 @pytest.mark.matrix(3)
@@ -726,7 +712,7 @@ def test_of_too_many_entities_links_and_spoilers_are_kept() -> None:
     "piece", ["[", "![", "__a", "^_", "- a|b\n", "> > ", "~~~ a\n", "$x_", "\\[x", "||a", "C:\\a "]
 )
 def test_a_long_text_of_unclosed_markup_is_parsed(piece: str) -> None:
-    assert parse_markdown(piece * (20_000 // len(piece))).text
+    assert outgoing.parse_markdown(piece * (20_000 // len(piece))).text
 
 
 async def test_telegram_receives_the_text_without_markup_and_its_entities(open_harness: OpenHarness) -> None:
