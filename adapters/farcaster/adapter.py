@@ -37,13 +37,13 @@ class FarcasterAccount(bp.Account):
 
     async def open(self) -> None:
         """Open the HTTP session and start in the background."""
-        await self._client.open()
+        await self._client.session.__aenter__()
         self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Stop all tasks and close the session."""
         await self._tasks.cancel()
-        await self._client.close()
+        await self._client.session.__aexit__()
 
     @property
     def feed(self) -> bp.Feed:
@@ -222,11 +222,11 @@ async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> Che
     """
     loaded = read_settings(settings)
     client = HubClient(loaded, settings.network_environment())
-    await client.open()
     try:
-        name = f"@{name_of(loaded.fid, {loaded.fid: await client.user(loaded.fid)})}"
-        cast = sign_cast(loaded.signer_key, loaded.fid, to_seconds(system_clock()), "check")
-        is_accepted = await client.validate(cast.body)
+        async with client.session:
+            name = f"@{name_of(loaded.fid, {loaded.fid: await client.user(loaded.fid)})}"
+            cast = sign_cast(loaded.signer_key, loaded.fid, to_seconds(system_clock()), "check")
+            is_accepted = await client.validate(cast.body)
     except RequestRefused as error:
         if not error.is_final:
             problem = f"{error}: check FARCASTER_HUB and FARCASTER_API_KEY"
@@ -234,8 +234,6 @@ async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> Che
         is_accepted = False
     except bp.DeliveryError as error:
         raise TemporaryError(f"{loaded.farcaster_hub} cannot be reached: {error}") from None
-    finally:
-        await client.close()
     facts: dict[str, str | int] = {
         "hub": loaded.farcaster_hub,
         "scheduled casts": "on" if loaded.farcaster_post_enable else "off",

@@ -59,14 +59,14 @@ class MastodonAccount(bp.Account):
 
     async def open(self) -> None:
         """Open the HTTP session and start in the background."""
-        await self.client.open()
+        await self.client.session.__aenter__()
         self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Stop all tasks and close the session."""
         await self._token_check.close()
         await self._tasks.cancel()
-        await self.client.close()
+        await self.client.session.__aexit__()
 
     @property
     def feed(self) -> bp.Feed:
@@ -290,16 +290,14 @@ async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> Che
     """
     loaded = read_settings(settings)
     client = MastodonClient(loaded, settings.network_environment(), system_clock)
-    await client.open()
     try:
-        own, instance = await client.own_account(), await client.instance()
+        async with client.session:
+            own, instance = await client.own_account(), await client.instance()
     except RequestRefused as error:
         problem = TOKEN_REFUSED if error.status == 401 else f"{error}: check MASTODON_SERVER and the token's scopes"
         return CheckReport(f"the account on {loaded.host}", exists=False, problems=(problem,))
     except bp.DeliveryError as error:
         raise TemporaryError(f"{loaded.mastodon_server} cannot be reached: {error}") from None
-    finally:
-        await client.close()
     identity = BotIdentity(UUID(int=0), loaded.host, own)
     facts: dict[str, str | int] = {
         "server": f"Mastodon {instance.version}" if instance.version else loaded.host,

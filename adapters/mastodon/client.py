@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, FormData
+from aiohttp import ClientError, ClientResponse, ClientTimeout, FormData
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
@@ -44,7 +44,7 @@ class UnreadableAnswer(bp.DeliveryUnknown):
 
 
 class MastodonClient:
-    """One account's client; open between `open` and `close`.
+    """One account's client, which sends while its `session` is open.
 
     Calls raise NotSent if nothing was sent or the server limits requests, RequestRefused if it refuses, and
     DeliveryUnknown if the result is unknown. An endpoint whose limit is used up is not called.
@@ -52,20 +52,11 @@ class MastodonClient:
 
     def __init__(self, settings: MastodonSettings, environment: Mapping[str, str], clock: Clock) -> None:
         self._server, self._clock = settings.mastodon_server, clock
-        self._headers = {"Authorization": f"Bearer {settings.token}", "User-Agent": "Greenroom"}
-        self._network = bp.find_network(self._server, environment)
-        self._session: ClientSession | None = None
+        headers = {"Authorization": f"Bearer {settings.token}", "User-Agent": "Greenroom"}
+        self.session = bp.PlatformSession(
+            self._server, environment, self._server, headers=headers, read_bufsize=MAX_LINE_BYTES
+        )
         self._limited_until: dict[str, datetime] = {}  # by method and kind of object
-
-    async def open(self) -> None:
-        """Open the HTTP session."""
-        self._session = self._network.open_session(headers=self._headers, read_bufsize=MAX_LINE_BYTES)
-
-    async def close(self) -> None:
-        """Close the HTTP session."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     async def own_account(self) -> Account:
         """Return the account of the token."""
@@ -136,9 +127,7 @@ class MastodonClient:
         target = URL(url or self._server).with_scheme(URL(self._server).scheme)  # never without TLS if that has it
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=STREAM_TIMEOUT)
         try:
-            async with self._open_session.get(
-                target / "api/v1/streaming/user", timeout=timeout, allow_redirects=False
-            ) as response:
+            async with self.session.request("GET", target / "api/v1/streaming/user", timeout=timeout) as response:
                 if response.status != 200:
                     raise RequestRefused(response.status, "no stream of events")
                 yield "open", ""
@@ -182,15 +171,9 @@ class MastodonClient:
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
             data = bp.write_body(encoded, label)
         timeout = ClientTimeout(total=UPLOAD_TIMEOUT if form else REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        try:
-            async with self._open_session.request(
-                method, url, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                answer = await bp.read_bounded(response, MAX_RESPONSE_BYTES)
-        except bp.NOT_SENT_ERRORS as error:
-            raise bp.NotSent(f"{self._server}: {bp.describe_client_error(error)}") from error
-        except (ClientError, TimeoutError, OSError) as error:
-            raise bp.DeliveryUnknown(f"{self._server}: {bp.describe_client_error(error)}") from error
+        response, answer = await self.session.fetch(
+            method, url, MAX_RESPONSE_BYTES, params=query, data=data, headers=headers, timeout=timeout
+        )
         self._note_limit(endpoint, response)
         self._check(response, answer)
         return response.status, answer or b""
@@ -210,12 +193,6 @@ class MastodonClient:
     def _note_limit(self, endpoint: str, response: ClientResponse) -> None:
         if response.status == 429 or response.headers.get("X-RateLimit-Remaining") == "0":
             self._limited_until[endpoint] = _reset_of(response, self._clock())
-
-    @property
-    def _open_session(self) -> ClientSession:
-        if self._session is None:
-            raise bp.NotSent("Mastodon is not connected")
-        return self._session
 
 
 def _reset_of(response: ClientResponse, now: datetime) -> datetime:

@@ -53,14 +53,14 @@ class MatrixAccount(bp.Account):
 
     async def open(self) -> None:
         """Open the HTTP session and start receiving in the background."""
-        await self.client.__aenter__()
+        await self.client.session.__aenter__()
         self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Stop all tasks and close the session."""
         await self._token_check.close()
         await self._tasks.cancel()
-        await self.client.__aexit__()
+        await self.client.session.__aexit__()
 
     async def deliver(self, delivery: bp.Delivery) -> str:
         """Send a part; the homeserver takes a part of the same id once."""
@@ -330,7 +330,8 @@ async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> Che
     """Check the account of a character's settings without sending any message."""
     loaded = settings.load(MatrixSettings)
     label = f"{loaded.matrix_user} at {loaded.matrix_homeserver}"
-    async with MatrixClient(loaded, settings.network_environment()) as client:
+    client = MatrixClient(loaded, settings.network_environment())
+    async with client.session:
         try:
             owner = await client.get("account/whoami")
             joined = await client.get("joined_rooms")

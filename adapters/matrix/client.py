@@ -1,12 +1,11 @@
 """Requests of the client-server API for one account, and the exceptions that their failures are."""
 
 import json
-from asyncio import timeout
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientResponse, ClientTimeout
 from yarl import URL
 
 import bot.platform as bp
@@ -43,19 +42,9 @@ class MatrixClient:
 
     def __init__(self, settings: MatrixSettings, environment: Mapping[str, str]) -> None:
         self.url = settings.matrix_homeserver or ""
-        self._token = settings.matrix_token.get_secret_value() if settings.matrix_token else ""
-        self._network = bp.find_network(self.url, environment)
-        self._http: ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        headers = {"Authorization": f"Bearer {self._token}"}
-        timeout = ClientTimeout(total=None, connect=CONNECT_TIMEOUT)
-        self._http = self._network.open_session(headers=headers, timeout=timeout)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._http is not None:
-            await self._http.close()
+        token = settings.matrix_token.get_secret_value() if settings.matrix_token else ""
+        headers = {"Authorization": f"Bearer {token}"}
+        self.session = bp.PlatformSession(self.url, environment, "the homeserver", headers=headers)
 
     async def get(
         self, path: str, parameters: Mapping[str, str] | None = None, seconds: float = REQUEST_TIMEOUT
@@ -102,16 +91,9 @@ class MatrixClient:
         return values
 
     async def _fetch(self, method: str, path: str, seconds: float, max_bytes: int, **options: Any) -> bytes:
-        if self._http is None:
-            raise bp.NotSent("not connected")
         url = URL(f"{self.url.rstrip('/')}{path}", encoded=True)
-        try:
-            async with timeout(seconds), self._http.request(method, url, allow_redirects=False, **options) as response:
-                body = await bp.read_bounded(response, max_bytes)
-        except bp.NOT_SENT_ERRORS as error:
-            raise bp.NotSent(bp.describe_client_error(error)) from error
-        except (ClientError, TimeoutError, OSError) as error:
-            raise bp.DeliveryUnknown(bp.describe_client_error(error)) from error
+        options["timeout"] = ClientTimeout(total=seconds, connect=CONNECT_TIMEOUT)
+        response, body = await self.session.fetch(method, url, max_bytes, **options)
         if body is None:
             raise bp.DeliveryUnknown(f"the response is larger than {max_bytes} bytes")
         if response.status != 200:
