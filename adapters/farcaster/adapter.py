@@ -92,17 +92,7 @@ class FarcasterAccount(bp.Account):
         parent = delivery.reply_to or (root if kind == "cast" else "")
         if delivery.part:
             parts = await self._handle.conversations.deliveries(delivery.turn_id)
-            number = delivery.part - 1
-            previous = next(
-                (item for item in parts if (item.memory_id, item.part) == (delivery.memory_id, number)), None
-            )
-            if previous is None or previous.state is not bp.DeliveryState.SENT or not previous.external_id:
-                state = previous.state if previous is not None else "gone"
-                raise bp.Undeliverable(
-                    f"part {delivery.part} of the thread waits: the part before it is {state} "
-                    f"(bot outbox send {previous.id if previous else 'ID'}, then {delivery.id})"
-                )
-            parent = previous.external_id
+            parent = bp.find_previous_part(parts, delivery)
         try:
             return CastId.parse(parent) if parent else None
         except ValueError as error:

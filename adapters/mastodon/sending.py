@@ -124,16 +124,7 @@ class PostSender:
         if not delivery.part:
             kind, _, key = delivery.target.partition(":")
             return delivery.reply_to or (key if kind in ("status", "private") else "")
-        parts = await self._conversations.deliveries(delivery.turn_id)
-        number = delivery.part - 1
-        previous = next((part for part in parts if part.memory_id == delivery.memory_id and part.part == number), None)
-        if previous is None or previous.state is not bp.DeliveryState.SENT or not previous.external_id:
-            state = previous.state if previous is not None else "gone"
-            raise bp.Undeliverable(
-                f"part {delivery.part} of the thread waits: the part before it is {state} "
-                f"(bot outbox send {previous.id if previous else 'ID'}, then {delivery.id})"
-            )
-        return previous.external_id
+        return bp.find_previous_part(await self._conversations.deliveries(delivery.turn_id), delivery)
 
     async def _upload(self, delivery: bp.Delivery, number: int, file: Attachment) -> str:
         """Upload a file, unless that is done, and return its id once the server has processed it."""

@@ -98,7 +98,7 @@ class MessageSender:
         if content.operation is not None and not content.operation.creates_post:
             return await self._react(content.operation)
         reply_to_id, text = await self._find_reply_target(delivery), self._text_to_send(delivery)
-        first_part = await self._find_part(delivery, 0) or delivery
+        first_part = await self._find_first_part(delivery)
         if addressee := await self._permissions.find_addressee(first_part):
             await self._permissions.check_reply(first_part, addressee)
         if quoted_id := _quoted_id_of(content):
@@ -152,22 +152,12 @@ class MessageSender:
         """Return the post that a part replies to: the part before it, the mention, or "" for none."""
         if not delivery.part:
             return await self._permissions.find_addressee(delivery)
-        previous = await self._find_part(delivery, delivery.part - 1)
-        if previous is None or previous.state is not bp.DeliveryState.SENT or not previous.external_id:
-            state = previous.state if previous is not None else "gone"
-            raise bp.Undeliverable(
-                f"part {delivery.part} of the thread waits: the part before it is {state} "
-                f"(bot outbox send {previous.id if previous else 'ID'}, then {delivery.id})"
-            )
-        return previous.external_id
+        return bp.find_previous_part(await self._conversations.deliveries(delivery.turn_id), delivery)
 
-    async def _find_part(self, delivery: bp.Delivery, part_number: int) -> bp.Delivery | None:
-        """Return a part of the same thread."""
-        if part_number == delivery.part:
-            return delivery
-        parts = await self._conversations.deliveries(delivery.turn_id)
-        thread_parts = (part for part in parts if part.memory_id == delivery.memory_id)
-        return next((part for part in thread_parts if part.part == part_number), None)
+    async def _find_first_part(self, delivery: bp.Delivery) -> bp.Delivery:
+        """Return the first part of the same thread."""
+        parts = await self._conversations.deliveries(delivery.turn_id) if delivery.part else ()
+        return next((part for part in parts if part.memory_id == delivery.memory_id and not part.part), delivery)
 
     async def _handle_duplicate(self, delivery: bp.Delivery, error: RequestRefused) -> str:
         """Raise for a duplicate: DeliveryUnknown if an earlier attempt of this part may have created it."""
