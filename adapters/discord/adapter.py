@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -242,15 +241,12 @@ class DiscordShard:
         self._account, self._limits = account, account.limits
         self._is_prepared = False
         self._session: gateway.GatewaySession | None = None  # that the next connection resumes
-        self._is_session_over = False
-        self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
         self._failures, self._backoff = 0, bp.Backoff(1.0, account.limits.max_retry_delay)
         self._identify_limiter = gateway.IdentifyLimiter(time.monotonic)
-        self._guild_fetcher = gateway.GuildFetcher(time.monotonic)
         self._queues = [gateway.EventQueue(account.limits.max_queued_events) for _ in account.faces]
         self.client = gateway.DiscordClient(account.http, account.settings, account.limits, shard)
         self.probe = gateway.GatewayProbe(
-            account.send_request, self._list_rooms, status, account.clock, self._end_session
+            account.send_request, self._list_rooms, status, account.clock, self.client.end_session
         )
         self.receivers = [
             gateway.EventReceiver(
@@ -270,8 +266,7 @@ class DiscordShard:
             )
             for face, queue in zip(account.faces, self._queues, strict=True)
         ]
-        self.client.before_event = self._before_event
-        self.client.on_event = self._enqueue = partial(gateway.distribute, self.receivers)
+        self.client.receivers = self.receivers
         self._tasks = bp.TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
@@ -285,7 +280,7 @@ class DiscordShard:
                     await self.client.prepare(self._account.user, self._account.application_id)
                     self._is_prepared = True
                 self._session = await self._read_session()
-                await self._stay_connected()
+                await self._keep_connected()
             except gateway.ConnectionRejected:
                 raise
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
@@ -318,11 +313,11 @@ class DiscordShard:
                 logger.debug("an interaction on Discord came again: %s", error)
             else:
                 logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
-        self._enqueue(gateway.GatewayEvent(gateway.POSITION, (), event.session))
+        self.client.enqueue(gateway.GatewayEvent(gateway.POSITION, (), event.session))
 
     def _on_connected(self, event_name: str) -> None:
         if event_name == gateway.RESUMED and not self.client.guilds:  # at the start: nothing announces them
-            self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
+            self._tasks.start(self.client.guild_fetcher.fetch_all(self.client, self.id))
         self.probe.reset()
         self._failures = 0  # the next connection is made without delay
         self.status.connected()
@@ -343,35 +338,13 @@ class DiscordShard:
                 own.append(room)
         return own
 
-    async def _before_event(self, name: str, data: Any) -> None:
-        self._set_deadline(None)  # the connection brings events
-        for queue in self._queues:
-            await queue.require_room(self._limits.queue_full_timeout)
-        await self._guild_fetcher.ensure_guild(self.client, name, data)
-        if name == "GUILD_CREATE" and data.get("unavailable") is False:
-            guild_id = int(data["id"])
-            if self.client.get_guild(guild_id) is None:
-                for receiver in self.receivers:
-                    receiver.backfill.note_unavailable(guild_id)  # since before the session was resumed
-
-    def _end_session(self) -> None:
-        """Replace the connection, which does not bring what is written, by one with a new session."""
-        self._is_session_over = self._set_deadline(asyncio.get_running_loop().time())
-
-    def _set_deadline(self, at: float | None) -> bool:
-        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
-        if self._deadline is None or self._deadline.expired() or self._is_session_over:
-            return False
-        self._deadline.reschedule(at)
-        return True
-
-    async def _stay_connected(self) -> None:
+    async def _keep_connected(self) -> None:
         """Connect again and again; raise gateway.ConnectionRejected if that is pointless."""
         while True:
             socket: gateway.GatewaySocket | None = None
             try:
                 socket = await self._connect()
-                async with asyncio.timeout(self._limits.first_event_timeout) as self._deadline:
+                async with asyncio.timeout(self._limits.first_event_timeout) as self.client.deadline:
                     while True:
                         await socket.poll_event()
             except gateway.QueueFull:
@@ -392,12 +365,12 @@ class DiscordShard:
             except errors.REQUEST_ERRORS as error:
                 if errors.is_token_refused(error) and await self._account.token_check.confirm():
                     raise gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE) from None
-                self._save_session(None if self._is_session_over else socket or self._session)
+                self._save_session(None if self.client.is_session_over else socket or self._session)
                 self._report_disconnect(
                     error or type(error).__name__, errors.disconnect_cause_of(error), was_connected=socket is not None
                 )
             finally:
-                self._deadline, self._is_session_over = None, False
+                self.client.deadline, self.client.is_session_over = None, False
                 if socket is not None:
                     await socket.close()
             self._failures += 1
@@ -879,7 +852,7 @@ class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
 
     def find_reactions(self, room: Room) -> bp.ReactionSet | None:
         """Return the emoji of Discord and of the server."""
-        account = self.find_account(room.account)
+        account = self._accounts.get(room.account)
         return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
 
     async def react(self, delivery: bp.Delivery) -> str:
@@ -890,7 +863,7 @@ class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
         """Return whether a room is a channel whose messages can have threads; threads and posts of forums have none."""
         return (
             room.type is ChannelType.GROUP
-            and self.find_account(room.account) is not None
+            and self._accounts.get(room.account) is not None
             and room.external_id.isdecimal()
         )
 
@@ -915,7 +888,7 @@ class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""
-        discord_account = self.find_account(account)
+        discord_account = self._accounts.get(account)
         return discord_account.trusted_origin if discord_account is not None else ""
 
     def stream_interval(self, room: Room) -> float | None:
@@ -928,20 +901,20 @@ class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
 
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the direct channel with a user, opened if there is none; None without an account of the agent."""
-        account = self.find_account(str(agent_id))
+        account = self._accounts.get(str(agent_id))
         if account is None or not person.external_id.isdecimal():
             return None
         return await account.open_direct(person.external_id, EntityMapper(agent_id))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or hide the typing indicator in a room."""
-        account = self.find_account(room.account)
+        account = self._accounts.get(room.account)
         if account is not None:
             account.show_typing(room.external_id, active)
 
     def account_for(self, delivery: bp.Delivery) -> DiscordAccount:
         """Return the account that a delivery names. Raises NotSent if this process has none."""
-        if (account := self.find_account(delivery.account)) is None:
+        if (account := self._accounts.get(delivery.account)) is None:
             raise bp.NotSent("the character has no Discord account in this process")
         return account
 

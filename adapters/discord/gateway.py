@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -607,19 +607,6 @@ class EventReceiver:
             self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
 
 
-def distribute(receivers: Sequence[EventReceiver], event: GatewayEvent) -> bool:
-    """Pass an event to the receiver of each character; interactions, which are handled once, to the first.
-
-    Return whether the first has taken it.
-    """
-    first, *others = receivers
-    is_taken = first.enqueue(event)
-    if event.name != INTERACTION:
-        for receiver in others:
-            receiver.enqueue(event)
-    return is_taken
-
-
 def people_of(message: discord.Message) -> tuple[object, ...]:
     """Return the author of a message, and that of the message to which it replies, if that is known."""
     referenced = message.reference.resolved if message.reference is not None else None
@@ -662,17 +649,20 @@ CLOSE_TIMEOUT = 2.0
 class DiscordClient(discord.Client):
     """The library's client of one shard, which caches its guilds and channels; `DiscordShard` connects it.
 
-    `on_event` is called with every event, in order, and returns whether it takes it: with one of the name UNREADABLE
-    where the library failed (its argument is the error), and with one of the name POSITION after each event of the
-    gateway of which nothing was taken. `before_event` is awaited before the library reads an event. Who uses the client
-    sets both.
+    `receivers`, which its shard sets, get every event, in order: with one of the name UNREADABLE where the library
+    failed (its argument is the error), and with one of the name POSITION after each event of the gateway of which
+    nothing was taken. No event is read while the queue of one of them is full. `deadline` is when the connection must
+    have brought its first event.
     """
 
     def __init__(self, http: HTTPClient, settings: DiscordSettings, limits: Limits, shard: ShardId) -> None:
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
         self._http_client = http
-        self.on_event: Callable[[GatewayEvent], bool] = lambda event: False
-        self.before_event: Callable[[str, Any], Coroutine[Any, Any, None]] = lambda name, data: asyncio.sleep(0)
+        self.receivers: Sequence[EventReceiver] = ()
+        self.guild_fetcher = GuildFetcher(time.monotonic)
+        self.deadline: asyncio.Timeout | None = None
+        self.is_session_over = False
+        self._queue_timeout = limits.queue_full_timeout
         self._raw_event: Any = None
         self._is_taken = False
         super().__init__(
@@ -702,18 +692,45 @@ class DiscordClient(discord.Client):
         """Pass an event on together with the session up to it."""
         super().dispatch(event, *args, **kwargs)
         if event != FRAME_EVENT:
-            self._is_taken |= self.on_event(GatewayEvent(event, args, session_of(self.ws), self._raw_event))
+            self._is_taken |= self.enqueue(GatewayEvent(event, args, session_of(self.ws), self._raw_event))
 
     async def _begin_event(self, event: Any) -> None:
-        await self.before_event(str(event["t"]), event.get("d"))
+        name, data = str(event["t"]), event.get("d")
+        self._set_deadline(None)  # the connection brings events
+        for receiver in self.receivers:
+            await receiver.queue.require_room(self._queue_timeout)
+        await self.guild_fetcher.ensure_guild(self, name, data)
+        if name == "GUILD_CREATE" and data.get("unavailable") is False and self.get_guild(int(data["id"])) is None:
+            for receiver in self.receivers:
+                receiver.backfill.note_unavailable(int(data["id"]))  # since before the session was resumed
         self._raw_event, self._is_taken = event, False
 
     async def _end_event(self, event: Any, error: Exception | None) -> None:
         self._raw_event = None
         if error is not None:
-            self.on_event(GatewayEvent(UNREADABLE, (error,), session_of(self.ws), event))
+            self.enqueue(GatewayEvent(UNREADABLE, (error,), session_of(self.ws), event))
         elif not self._is_taken:
-            self.on_event(GatewayEvent(POSITION, (), session_of(self.ws)))
+            self.enqueue(GatewayEvent(POSITION, (), session_of(self.ws)))
+
+    def enqueue(self, event: GatewayEvent) -> bool:
+        """Pass an event to the receiver of each character; interactions, which are handled once, to the first.
+
+        Return whether the first has taken it.
+        """
+        receivers = self.receivers[:1] if event.name == INTERACTION else self.receivers
+        taken = [receiver.enqueue(event) for receiver in receivers]
+        return bool(taken) and taken[0]
+
+    def end_session(self) -> None:
+        """Replace the connection, which does not bring what is written, by one with a new session."""
+        self.is_session_over = self._set_deadline(asyncio.get_running_loop().time())
+
+    def _set_deadline(self, at: float | None) -> bool:
+        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
+        if self.deadline is None or self.deadline.expired() or self.is_session_over:
+            return False
+        self.deadline.reschedule(at)
+        return True
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
         """Do not wait before identifying: `IdentifyLimiter` was asked before."""
