@@ -26,6 +26,7 @@ from bot.adapter.adapter import (
     TerminalSession,
     TokenCheck,
     TypingIndicator,
+    find_previous_part,
     group_accounts,
     select_accounts,
     share_accounts,
@@ -145,6 +146,7 @@ if TYPE_CHECKING:
     from bot.adapter.http_client import (
         NOT_SENT_ERRORS,
         PlatformNetwork,
+        PlatformSession,
         disconnect_cause,
         find_network,
         read_bounded,
@@ -317,6 +319,7 @@ __all__ = [
     "PersonIds",
     "PersonWorld",
     "PlatformNetwork",
+    "PlatformSession",
     "PluginState",
     "PostOperation",
     "PostOperationKind",
@@ -392,6 +395,7 @@ __all__ = [
     "find_conditions",
     "find_log_buffer",
     "find_network",
+    "find_previous_part",
     "format_dollars",
     "format_units",
     "group_accounts",
@@ -455,6 +459,7 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "HttpServer": "bot.http_server",
     "NOT_SENT_ERRORS": "bot.adapter.http_client",
     "PlatformNetwork": "bot.adapter.http_client",
+    "PlatformSession": "bot.adapter.http_client",
     "TrustedProxies": "bot.http_server",
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
@@ -471,5 +476,6 @@ LOADED_WHEN_USED = {  # they load aiohttp
 
 def __getattr__(name: str) -> Any:
     if name in LOADED_WHEN_USED:
-        return getattr(import_module(LOADED_WHEN_USED[name]), name)
+        found = globals()[name] = getattr(import_module(LOADED_WHEN_USED[name]), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 from uuid import UUID
 
+import bot.platform as bp
 from adapters.console.config import ConsoleSettings
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import (
@@ -28,18 +29,6 @@ from bot import (
     new_id,
     system_clock,
 )
-from bot.platform import (
-    REFERRAL_NOTE,
-    Adapter,
-    AgentHandle,
-    CommandInvocation,
-    Delivery,
-    DeliveryKind,
-    InboundMessage,
-    TerminalSession,
-    Undeliverable,
-    referral_turn_id,
-)
 from bot.text import ANSI_SEQUENCE, sanitize_name, translate, translate_message, user_text
 
 PLATFORM = "console"
@@ -47,7 +36,7 @@ PLATFORM = "console"
 
 def build_inbound_message(
     text: str, *, agent_id: UUID, user: str, message_id: UUID, sent_at: datetime
-) -> InboundMessage:
+) -> bp.InboundMessage:
     """Return the inbound message for one line.
 
     The user of the terminal is the operator and so owns the world. The room has a fixed id, so that a stored
@@ -68,16 +57,16 @@ def build_inbound_message(
         is_age_restricted=True,  # it is the operator's
     )
     content = Content(text=text, source=PLATFORM)
-    return InboundMessage.build(
+    return bp.InboundMessage.build(
         world, room, author, content, created_at=sent_at, message_id=str(message_id), memory_id=message_id
     )
 
 
-def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> CommandInvocation:
+def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> bp.CommandInvocation:
     """Return the command for one line that begins with a slash."""
     name, _, text = line[1:].partition(" ")
     context = build_inbound_message("", agent_id=agent_id, user=user, message_id=new_id(), sent_at=sent_at)
-    return CommandInvocation(
+    return bp.CommandInvocation(
         name, context.world, context.room, context.author, context.key.event_id, sent_at, text=text
     )
 
@@ -123,7 +112,7 @@ ERASE_LINE = "\r\x1b[K"
 STREAM_INTERVAL = 0.05
 
 
-class ConsoleAdapter(Adapter):
+class ConsoleAdapter(bp.Adapter):
     """Connects one user with one agent through file descriptors.
 
     In a terminal it shows a prompt, the speaker's name, and replies while they are written; elsewhere only
@@ -134,7 +123,9 @@ class ConsoleAdapter(Adapter):
     sends_response_files = True
     is_trusted_audience = True
 
-    def __init__(self, handle: AgentHandle, *, input_lines: PipedInput | InteractiveInput, output: int | None) -> None:
+    def __init__(
+        self, handle: bp.AgentHandle, *, input_lines: PipedInput | InteractiveInput, output: int | None
+    ) -> None:
         self._handle = handle
         self._input = input_lines
         self._output = output
@@ -150,7 +141,7 @@ class ConsoleAdapter(Adapter):
         """Whether input and output are a terminal."""
         return isinstance(self._input, InteractiveInput)
 
-    def session(self) -> TerminalSession:
+    def session(self) -> bp.TerminalSession:
         """Return this adapter as the session with the terminal's user."""
         return self
 
@@ -182,7 +173,7 @@ class ConsoleAdapter(Adapter):
         """Return the final receipt once all replies are written."""
         receipt = await self._handle.wait_outcome(receipt.id)
         turn_ids = [receipt.turn_id] if receipt.turn_id is not None else []
-        turn_ids += [referral_turn_id(receipt.memory_id)] if REFERRAL_NOTE in receipt.notes else []
+        turn_ids += [bp.referral_turn_id(receipt.memory_id)] if bp.REFERRAL_NOTE in receipt.notes else []
         deliveries = [item for turn_id in turn_ids for item in await self._handle.conversations.deliveries(turn_id)]
         if delivery_ids := {delivery.id for delivery in deliveries}:
             async with self._changed:
@@ -194,10 +185,10 @@ class ConsoleAdapter(Adapter):
         """Write a text that is not a reply."""
         await self._write(f"{strip_terminal_codes(text)}\n")
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Write a reply. Raises Undeliverable if the output is closed."""
         text = f"{format_reply(delivery.content)}\n"
-        is_notice = delivery.kind is DeliveryKind.NOTICE
+        is_notice = delivery.kind is bp.DeliveryKind.NOTICE
         if isinstance(self._input, InteractiveInput):
             text = f"{self._clear_typing()}{text}" if is_notice else self._remaining_text(delivery.memory_id, text)
             self._partial_reply = None
@@ -206,7 +197,7 @@ class ConsoleAdapter(Adapter):
         try:
             await self._write(text)
         except OSError as error:
-            raise Undeliverable(f"the reader of stdout has gone: {error}") from None
+            raise bp.Undeliverable(f"the reader of stdout has gone: {error}") from None
         finally:
             async with self._changed:
                 self._written_ids.add(delivery.id)
@@ -234,7 +225,7 @@ class ConsoleAdapter(Adapter):
         """Return the interval between updates of a streamed reply; None outside of a terminal."""
         return STREAM_INTERVAL if self.is_interactive else None
 
-    async def preview(self, delivery: Delivery) -> None:
+    async def preview(self, delivery: bp.Delivery) -> None:
         """Write the new text of a streamed reply, unless the user is typing."""
         if isinstance(self._input, InteractiveInput) and self._input.is_waiting:
             return
@@ -297,7 +288,7 @@ class ConsoleAdapter(Adapter):
             raise
 
 
-def open_console(handles: Sequence[AgentHandle]) -> ConsoleAdapter:
+def open_console(handles: Sequence[bp.AgentHandle]) -> ConsoleAdapter:
     """Return the adapter for this process's stdin and stdout. Raises ConfigError for several agents."""
     if len(handles) != 1:
         raise ConfigError(f"the console supports one character at a time, not {len(handles)}")

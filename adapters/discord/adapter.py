@@ -1,5 +1,7 @@
 """The Discord adapter: an account for every character that has a token, and its shards, each a gateway connection.
 
+`bot doctor` for Discord: the token, its intents, the guilds of the bot and its invitation link.
+
 Requests are sent by the library's REST client at a configurable base URL, and checked after refusals.
 """
 
@@ -10,78 +12,55 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 import aiohttp
 import discord
+from discord.errors import ConnectionClosed
+from discord.gateway import ReconnectWebSocket
 from discord.http import HTTPClient, Ratelimit, Route
+from yarl import URL
 
+import bot.platform as bp
+from adapters.discord import errors, gateway
 from adapters.discord.commands import CommandHandler, build_registration, locate
-from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
-from adapters.discord.errors import (
-    ALREADY_ACKNOWLEDGED,
-    REQUEST_ERRORS,
-    ErrorResponse,
-    InvalidResponse,
-    RequestsPaused,
-    disconnect_cause_of,
-    is_token_refused,
-    to_delivery_error,
+from adapters.discord.config import (
+    DEVELOPER_PORTAL_URL,
+    MAX_SHARDS,
+    PLATFORM,
+    DiscordSettings,
+    Limits,
+    find_trusted_origin,
+    read_settings,
 )
 from adapters.discord.faces import FaceSender, Quotes, Webhooks
-from adapters.discord.gateway import (
-    INVALID_TOKEN_MESSAGE,
-    POSITION,
-    RESUMED,
-    ConnectionRejected,
-    DiscordClient,
-    EventQueue,
-    EventReceiver,
-    GatewayConnection,
-    GatewayEvent,
-    GatewayProbe,
-    GatewaySession,
-    IdentifyQueue,
-    ShardingRequired,
-    distribute,
-)
 from adapters.discord.incoming import EntityMapper
 from adapters.discord.outside import OutsideQuestions, menu_name
 from adapters.discord.sending import MessageSender, ResponseSender, is_outside, is_response, split_reply, thread_name_of
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
-from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
-from bot.platform import (
-    Adapter,
-    AgentHandle,
-    Backoff,
-    Cast,
-    ConnectionStatus,
-    Delivery,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    PlatformNetwork,
-    ReactionSet,
-    SlidingWindow,
-    TaskSet,
-    TimeSource,
-    TokenCheck,
-    TypingIndicator,
-    find_network,
-    group_accounts,
-    read_bounded,
-    share_accounts,
+from bot import (
+    ChannelType,
+    Clock,
+    ConfigError,
+    Content,
+    Entity,
+    Room,
+    SettingError,
+    Settings,
+    TemporaryError,
+    World,
+    crash_point,
+    system_clock,
 )
-from bot.store import StoreUnavailable
+from bot.store import CheckReport, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
 MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
@@ -96,7 +75,7 @@ class RequestGuard:
     def __init__(self, clock: Callable[[], float], max_response_bytes: int) -> None:
         self._clock = clock
         self._max_response_bytes = max_response_bytes
-        self._invalid = SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
+        self._invalid = bp.SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
         self._blocked_until = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
@@ -111,9 +90,9 @@ class RequestGuard:
         now = self._clock()
         if now < self._blocked_until:
             seconds = self._blocked_until - now
-            raise ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
+            raise errors.ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
         if self._invalid.times and not self._invalid.count_spare(now):
-            raise RequestsPaused(
+            raise errors.RequestsPaused(
                 f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
 
@@ -139,8 +118,8 @@ class RequestGuard:
 
     async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
         """Read a bounded response body; the library finds it already read."""
-        if (body := await read_bounded(response, self._max_response_bytes)) is None:
-            raise InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
+        if (body := await bp.read_bounded(response, self._max_response_bytes)) is None:
+            raise errors.InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
         response._body = body
         if response.status == 204:
             return None
@@ -148,13 +127,13 @@ class RequestGuard:
             return json.loads(body)
         except (ValueError, RecursionError):
             if response.status < 400:
-                raise InvalidResponse("a response that is not JSON") from None
+                raise errors.InvalidResponse("a response that is not JSON") from None
             return None
 
     def reject(self, response: aiohttp.ClientResponse, data: Any) -> None:
         """Count a refused request and raise its error."""
         headers = response.headers
-        error = ErrorResponse(response.status, data, headers)
+        error = errors.ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
             self._invalid.reserve(self._clock(), self._clock())
         is_global = error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
@@ -182,7 +161,7 @@ class FailFastBucket(Ratelimit):
 class DiscordHttp(HTTPClient):
     """The library's REST client with a configurable base URL; it never waits and never retries."""
 
-    def __init__(self, base_url: str, guard: RequestGuard, limits: Limits, network: PlatformNetwork) -> None:
+    def __init__(self, base_url: str, guard: RequestGuard, limits: Limits, network: bp.PlatformNetwork) -> None:
         super().__init__(asyncio.get_running_loop(), proxy=network.proxy, http_trace=guard.build_trace())
         self._certificates = network.certificates
         self._guard = guard
@@ -224,7 +203,7 @@ class DiscordHttp(HTTPClient):
         try:
             async with asyncio.timeout(self._limits.request_timeout):
                 data = await super().request(route, files=files, form=form, **kwargs)
-        except ErrorResponse as error:
+        except errors.ErrorResponse as error:
             if error.status == 429:
                 now = self.loop.time()
                 self._blocked_until = {key: until for key, until in self._blocked_until.items() if until > now}
@@ -237,16 +216,13 @@ class DiscordHttp(HTTPClient):
 def build_http(settings: DiscordSettings, limits: Limits, environment: Mapping[str, str]) -> DiscordHttp:
     """Return the REST client, with the operator's proxy and certificates."""
     base_url, guard = settings.discord_api_base_url, RequestGuard(time.monotonic, limits.max_response_bytes)
-    return DiscordHttp(base_url, guard, limits, find_network(base_url, environment))
-
-
-# isort: split
+    return DiscordHttp(base_url, guard, limits, bp.find_network(base_url, environment))
 
 
 logger = logging.getLogger(__name__)
-REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
+REPEATS, MAX_REPEATS = bp.Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
 CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
-RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
+RETRIES = bp.Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
 STOP_TIMEOUT = 3.0
 MAX_PROBED_ROOMS = 50
 TOKEN = "DISCORD_API_TOKEN"
@@ -254,37 +230,33 @@ DRAFT_INTERVAL_SECONDS = 1.0  # between two edits of a streamed reply; Discord a
 
 
 class DiscordShard:
-    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out."""
+    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out.
+
+    Connections end regularly and are replaced at once; `status` reports a gap only if that fails. No connection is
+    made, and no event read, while one of the queues of events is full.
+    """
 
     def __init__(self, shard: ShardId, account: "DiscordAccount", status: ShardStatus) -> None:
-        self.id = shard
-        self.status = status
-        self._account = account
+        self.id, self.status = shard, status
+        self._account, self._limits = account, account.limits
         self._is_prepared = False
-        limits, queues = account.limits, [EventQueue(account.limits.max_queued_events) for _ in account.faces]
-        self.client = DiscordClient(account.http, account.settings, limits, shard)
-        self._connection = GatewayConnection(
-            self.client,
-            account.identify_queue,
-            limits,
-            status,
-            shard=shard,
-            queues=queues,
-            is_token_refused=account.token_check.confirm,
-            note_unavailable=self._note_unavailable,
-        )
-        self.probe = GatewayProbe(
-            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+        self._session: gateway.GatewaySession | None = None  # that the next connection resumes
+        self._failures, self._backoff = 0, bp.Backoff(1.0, account.limits.max_retry_delay)
+        self._identify_limiter = gateway.IdentifyLimiter(time.monotonic)
+        self._queues = [gateway.EventQueue(account.limits.max_queued_events) for _ in account.faces]
+        self.client = gateway.DiscordClient(account.http, account.settings, account.limits, shard)
+        self.probe = gateway.GatewayProbe(
+            account.send_request, self._list_rooms, status, account.clock, self.client.end_session
         )
         self.receivers = [
-            EventReceiver(
+            gateway.EventReceiver(
                 face.handle,
                 self.client,
                 queue,
                 self.probe,
                 face.mapper,
                 account.settings,
-                limits,
+                account.limits,
                 shard=shard,
                 clock=account.clock,
                 on_message=account.note_message,
@@ -292,66 +264,63 @@ class DiscordShard:
                 on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
                 on_connected=self._on_connected if face is account.faces[0] else lambda name: None,
             )
-            for face, queue in zip(account.faces, queues, strict=True)
+            for face, queue in zip(account.faces, self._queues, strict=True)
         ]
-        self.client.on_event = self._enqueue = partial(distribute, self.receivers)
-        self._tasks = TaskSet("a task of a Discord shard")
+        self.client.receivers = self.receivers
+        self._tasks = bp.TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
         """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
         for receiver in self.receivers:
             self._tasks.start(receiver.run())
-        self._tasks.start(self.probe.run(self._account.limits.probe_seconds))
+        self._tasks.start(self.probe.run(self._limits.probe_seconds))
         while True:
             try:
                 if not self._is_prepared:
                     await self.client.prepare(self._account.user, self._account.application_id)
                     self._is_prepared = True
-                self._connection.session = await self._read_session()
-                await self._connection.run()
-            except ConnectionRejected:
+                self._session = await self._read_session()
+                await self._keep_connected()
+            except gateway.ConnectionRejected:
                 raise
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 name = self._account.handle.character.name
                 logger.exception("the Discord account of %s failed and is retried later", name)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
-            await self._account.limits.sleep(self._account.limits.max_retry_delay)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
+            await self._limits.sleep(self._limits.max_retry_delay)
 
     async def stop(self) -> None:
         """End what `run` has started; events that were not stored come again when the session is resumed."""
         await self._tasks.cancel(STOP_TIMEOUT)
         self.status.close()
 
-    async def _read_session(self) -> GatewaySession | None:
+    async def _read_session(self) -> gateway.GatewaySession | None:
         """Return the session up to the last event that all characters have stored; None where there is no such."""
         name = self.id.cursor_name(SESSION_CURSOR)
         stored = [
-            GatewaySession.from_json(await face.handle.cursor(PLATFORM, face.mapper.account, name))
+            gateway.GatewaySession.from_json(await face.handle.cursor(PLATFORM, face.mapper.account, name))
             for face in self._account.faces
         ]
         sessions = [session for session in stored if session is not None]
         is_same = len(sessions) == len(stored) and len({session.id for session in sessions}) == 1
         return min(sessions, key=lambda session: session.seq) if is_same else None
 
-    def _note_unavailable(self, guild_id: int) -> None:
-        for receiver in self.receivers:
-            receiver.backfill.note_unavailable(guild_id)
-
-    async def _handle_interaction(self, event: GatewayEvent) -> None:
+    async def _handle_interaction(self, event: gateway.GatewayEvent) -> None:
         try:
             await self._account.handle_interaction(*event.args)
-        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
-            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
+        except errors.REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
+            if isinstance(error, errors.ErrorResponse) and error.code == errors.ALREADY_ACKNOWLEDGED:
                 logger.debug("an interaction on Discord came again: %s", error)
             else:
                 logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
-        self._enqueue(GatewayEvent(POSITION, (), event.session))
+        self.client.enqueue(gateway.GatewayEvent(gateway.POSITION, (), event.session))
 
     def _on_connected(self, event_name: str) -> None:
-        if event_name == RESUMED and not self.client.guilds:  # at the start: nothing announces them
-            self._tasks.start(self._connection.guild_fetcher.fetch_all(self.client, self.id))
+        if event_name == gateway.RESUMED and not self.client.guilds:  # at the start: nothing announces them
+            self._tasks.start(self.client.guild_fetcher.fetch_all(self.client, self.id))
         self.probe.reset()
-        self._connection.mark_connected()
+        self._failures = 0  # the next connection is made without delay
+        self.status.connected()
         self._account.note_connected()
 
     async def _list_rooms(self) -> list[Room]:
@@ -369,25 +338,108 @@ class DiscordShard:
                 own.append(room)
         return own
 
+    async def _keep_connected(self) -> None:
+        """Connect again and again; raise gateway.ConnectionRejected if that is pointless."""
+        while True:
+            socket: gateway.GatewaySocket | None = None
+            try:
+                socket = await self._connect()
+                async with asyncio.timeout(self._limits.first_event_timeout) as self.client.deadline:
+                    while True:
+                        await socket.poll_event()
+            except gateway.QueueFull:
+                self._save_session(socket or self._session)
+                self.status.disconnected()
+                self._failures = 0  # closed by this side
+            except ReconnectWebSocket as closing:
+                self._save_session((socket or self._session) if closing.resume else None)
+                self._report_disconnect("the gateway ends every connection")
+            except ConnectionClosed as closing:
+                is_refusal = closing.code in gateway.FATAL_CLOSE_CODES
+                if is_refusal and (
+                    closing.code != gateway.AUTHENTICATION_FAILED or await self._account.token_check.confirm()
+                ):
+                    raise gateway.build_rejection(closing.code) from None
+                self._save_session(None if is_refusal else socket)
+                self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
+            except errors.REQUEST_ERRORS as error:
+                if errors.is_token_refused(error) and await self._account.token_check.confirm():
+                    raise gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE) from None
+                self._save_session(None if self.client.is_session_over else socket or self._session)
+                self._report_disconnect(
+                    error or type(error).__name__, errors.disconnect_cause_of(error), was_connected=socket is not None
+                )
+            finally:
+                self.client.deadline, self.client.is_session_over = None, False
+                if socket is not None:
+                    await socket.close()
+            self._failures += 1
+            await self._limits.sleep(self._backoff.delay(self._failures))
+
+    def _report_disconnect(
+        self, reason: object, cause: bp.DisconnectCause = bp.DisconnectCause.PLATFORM, *, was_connected: bool = True
+    ) -> None:
+        """Report an ended connection; the first one after a working connection is no failure yet."""
+        if was_connected and not self._failures:
+            self.status.disconnected()
+        else:
+            self.status.failed(cause, reason)
+
+    def _save_session(self, source: gateway.GatewaySocket | gateway.GatewaySession | None) -> None:
+        if isinstance(source, gateway.GatewaySocket):
+            source = gateway.session_of(source)
+        self._session = source if self._failures < gateway.MAX_RESUMES else None
+
+    async def _connect(self) -> gateway.GatewaySocket:
+        for queue in self._queues:
+            await queue.wait_for_room()
+        session = self._session
+        if session is not None:
+            options = {"session": session.id, "sequence": session.seq, "resume": True}
+            return await self._open_socket(URL(session.url), options)
+        has_waited = False
+        while True:
+            async with self._account.identify_queue.turn(self.id.number):
+                gateway_info = await self.client.http.request(Route("GET", "/gateway/bot"))
+                limit: dict[str, Any] = {} if has_waited else gateway_info.get("session_start_limit") or {}
+                wait = self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000)
+                if not wait:
+                    self._identify_limiter.record()
+                    return await self._open_socket(URL(gateway_info["url"]), {})
+            logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
+            self.status.failed(bp.DisconnectCause.LIMITED, "too many sessions were started")
+            await self._limits.sleep(wait)
+            has_waited = True
+
+    async def _open_socket(self, url: URL, options: dict[str, Any]) -> gateway.GatewaySocket:
+        async with asyncio.timeout(gateway.CONNECT_TIMEOUT):
+            socket = await gateway.GatewaySocket.from_client(
+                self.client, gateway=url, shard_id=self.client.shard_id, **options
+            )
+        self.client.ws = socket
+        return socket
+
 
 @dataclass(frozen=True, slots=True)
 class Face:
     """A character of an account: its handle, its ids, and what sends its messages."""
 
-    handle: AgentHandle
+    handle: bp.AgentHandle
     mapper: EntityMapper
     commands: CommandHandler
     sender: MessageSender | FaceSender
 
 
-class DiscordAccount:
-    """One bot account: logs in and stays connected until `stop`.
+class DiscordAccount(bp.Account):
+    """One bot account: logs in and stays connected until it is closed.
 
     `faces` are its characters, one or several that share it; `handle` and `mapper` are those of the first.
     `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
     """
 
-    def __init__(self, handles: Sequence[AgentHandle], settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, handles: Sequence[bp.AgentHandle], settings: DiscordSettings, limits: Limits, clock: Clock
+    ) -> None:
         self.handle = handle = handles[0]
         self.problem = ""
         self.is_connected = asyncio.Event()
@@ -396,27 +448,30 @@ class DiscordAccount:
         self.http = build_http(settings, limits, handle.settings.network_environment())
         self.user: Any = {}
         self.application_id = 0
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
-        self.token_check = TokenCheck(
-            self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
+        self.status = bp.ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        self.token_check = bp.TokenCheck(
+            self.status,
+            self._is_token_accepted,
+            gateway.INVALID_TOKEN_MESSAGE,
+            bp.TimeSource(now=clock, sleep=limits.sleep),
         )
         self.message_sender = MessageSender(self.send_request, clock)
         self._response_sender = ResponseSender(self.send_request, clock)
-        self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
-        self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
+        self._typing_indicator = bp.TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
+        self.identify_queue = gateway.IdentifyQueue(limits, lambda: handle.connection_leases)
         self._outside = OutsideQuestions(handle, self.send_request, clock, limits.sleep, lambda: self.application_id)
-        self._cast = Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
+        self._cast = bp.Cast(PLATFORM, handles, locate, clock) if len(handles) > 1 else None
         self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
         self.faces = [self._build_face(handle) for handle in handles]
         self._senders = {face.mapper.account: face.sender for face in self.faces}
         self.note_message = [self.message_sender.note, *([self._quotes.note] if self._cast is not None else [])]
-        self.mapper = self.faces[0].mapper
+        self.mapper, self.keys = self.faces[0].mapper, tuple(self._senders)
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
         self._running: dict[ShardId, asyncio.Task[None]] = {}
         self._unreleased: set[ShardId] = set()  # ended here, with a lease that is still to be released
-        self._tasks = TaskSet("a task of a Discord account")
+        self._tasks = bp.TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
         self._rejection = asyncio.get_running_loop().create_future()
         self._rejections, self._retry_at = 0, clock()
@@ -427,11 +482,11 @@ class DiscordAccount:
         """Whether other processes connect all shards of the account."""
         return self._allocation.is_shared and not self.shards and not self.problem
 
-    def start(self, *, is_receiving: bool = True) -> None:
+    async def open(self) -> None:
         """Start connecting in the background; without receiving, log in only."""
-        self._tasks.start(self._run(is_receiving=is_receiving))
+        self._tasks.start(self._run())
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
         await self.token_check.close()
@@ -440,7 +495,7 @@ class DiscordAccount:
         await self.identify_queue.stop()
         await self.http.close()
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
@@ -449,43 +504,43 @@ class DiscordAccount:
             return await self._response_sender.deliver(delivery)
         return await self._senders[delivery.account].deliver(delivery, self.mapper.bot_id)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
         if is_outside(delivery):
             return await self._outside.edit(delivery)
         return await self._senders[delivery.account].edit(delivery, self.mapper.bot_id)
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove a reaction."""
         await self._wait_until_logged_in()
         return await self.message_sender.react(delivery)
 
-    async def open_thread(self, delivery: Delivery) -> str:
+    async def open_thread(self, delivery: bp.Delivery) -> str:
         """Open a thread at a message."""
         await self._wait_until_logged_in()
         return await self.message_sender.open_thread(delivery)
 
-    def find_reactions(self, channel_id: int) -> ReactionSet:
+    def find_reactions(self, channel_id: int) -> bp.ReactionSet:
         """Return all emoji, and those of the server of a channel that its members can use without a role."""
         channels = (shard.client.get_channel(channel_id) for shard in self.shards.values())
         guild: discord.Guild | None = next((getattr(item, "guild", None) for item in channels if item), None)
         emojis = guild.emojis if guild is not None else ()
-        return ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
+        return bp.ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
         try:
             await self._wait_until_logged_in()
-        except NotSent as error:
-            raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        except bp.NotSent as error:
+            raise bp.DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         if is_outside(delivery):
             return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
         return await self._senders[delivery.account].reconcile(delivery, self.mapper.bot_id)
 
-    def _build_face(self, handle: AgentHandle) -> Face:
+    def _build_face(self, handle: bp.AgentHandle) -> Face:
         mapper, sender = EntityMapper(handle.agent_id), self.message_sender
         mapper.cast = self._cast
         commands = CommandHandler(handle, mapper, self.settings, self._send_repeatedly, self._outside)
@@ -509,8 +564,8 @@ class DiscordAccount:
         route = Route("POST", "/users/@me/channels")
         try:
             channel = await self.send_request(route, json={"recipient_id": user_id})
-        except REQUEST_ERRORS as error:
-            raise to_delivery_error(error) from error
+        except errors.REQUEST_ERRORS as error:
+            raise errors.to_delivery_error(error) from error
         channel_id = int(channel["id"])
         names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
         room = mapper.to_room(discord.Object(channel_id))
@@ -525,7 +580,7 @@ class DiscordAccount:
     async def _show_typing(self, channel_id: str) -> bool:
         try:
             await self.send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except REQUEST_ERRORS as error:  # the indicator is optional
+        except errors.REQUEST_ERRORS as error:  # the indicator is optional
             logger.debug("no typing indicator in channel %s: %s", channel_id, error)
             return False
         return True
@@ -536,20 +591,20 @@ class DiscordAccount:
             async with asyncio.timeout(self.limits.request_timeout):
                 await self._is_logged_in.wait()
         except TimeoutError:
-            raise NotSent("not logged in with Discord yet") from None
+            raise bp.NotSent("not logged in with Discord yet") from None
         if self.token_check.is_refused:
-            raise NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
+            raise bp.NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
         if self.problem:
             wait = (self._retry_at - self.clock()).total_seconds()
-            raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
+            raise bp.NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
 
     async def send_request(self, route: Route, **kwargs: Any) -> Any:
         """Send one request; if Discord refuses the token, and confirms that, the account stops."""
         try:
             return await self.http.request(route, **kwargs)
-        except REQUEST_ERRORS as error:
-            if is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
-                self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
+        except errors.REQUEST_ERRORS as error:
+            if errors.is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
+                self._stop_with(gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE))
             raise
 
     async def _send_repeatedly(self, route: Route, **kwargs: Any) -> Any:
@@ -558,10 +613,10 @@ class DiscordAccount:
         while True:
             try:
                 return await self.send_request(route, **kwargs)
-            except REQUEST_ERRORS as error:
-                outcome, failures = to_delivery_error(error), failures + 1
-                is_repeatable = isinstance(outcome, NotSent) or (
-                    isinstance(outcome, DeliveryUnknown) and route.method != "POST"
+            except errors.REQUEST_ERRORS as error:
+                outcome, failures = errors.to_delivery_error(error), failures + 1
+                is_repeatable = isinstance(outcome, bp.NotSent) or (
+                    isinstance(outcome, bp.DeliveryUnknown) and route.method != "POST"
                 )
                 if not is_repeatable or failures > MAX_REPEATS or self.problem:
                     raise
@@ -571,18 +626,18 @@ class DiscordAccount:
     async def _is_token_accepted(self) -> bool | None:
         try:
             await self.http.request(Route("GET", "/users/@me"))
-        except REQUEST_ERRORS as error:
-            return False if is_token_refused(error) else None
+        except errors.REQUEST_ERRORS as error:
+            return False if errors.is_token_refused(error) else None
         return True
 
-    async def _run(self, *, is_receiving: bool) -> None:
-        refusal: ShardingRequired | None = None
+    async def _run(self) -> None:
+        refusal: gateway.ShardingRequired | None = None
         while True:
             delay, self._rejection = self.limits.max_retry_delay, asyncio.get_running_loop().create_future()
             try:
                 if self.problem or not self._is_logged_in.is_set():
                     await self._log_in()
-                if not is_receiving:
+                if not self.is_receiving:
                     self._mark_connected()
                     raise await self._rejection
                 if not self._allocation.count:
@@ -591,10 +646,10 @@ class DiscordAccount:
                     await self._raise_shard_count(refusal)
                     refusal = None
                 await self._run_shards()
-            except ShardingRequired as error:
+            except gateway.ShardingRequired as error:
                 refusal = error
                 continue
-            except ConnectionRejected as error:
+            except gateway.ConnectionRejected as error:
                 self._stop_with(error)
                 if self.token_check.is_refused:
                     await self.token_check.wait_accepted()
@@ -604,13 +659,13 @@ class DiscordAccount:
                 self._retry_at = self.clock() + timedelta(seconds=delay)
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
             await self.limits.sleep(delay)
 
-    async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
+    async def _raise_shard_count(self, refusal: gateway.ShardingRequired) -> None:
         """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
         if not await self._allocation.raise_count(await self._fetch_recommended_count()):
-            raise ConnectionRejected(str(refusal), refusal.cause)
+            raise gateway.ConnectionRejected(str(refusal), refusal.cause)
 
     async def _run_shards(self) -> None:
         """Run the shards that this process connects; raise what ends one of them."""
@@ -667,16 +722,16 @@ class DiscordAccount:
         menu = menu_name(self.handle.character.name) if self.settings.discord_user_install else ""
         account_commands = self._cast.specs if self._cast is not None else ()
         commands = build_registration([*self.handle.commands, *account_commands], menu)
-        backoff, is_logged = Backoff(5.0, 600.0), False
+        backoff, is_logged = bp.Backoff(5.0, 600.0), False
         for failures in count(1):
             try:
                 await self.http.bulk_upsert_global_commands(self.application_id, commands)
                 return
-            except REQUEST_ERRORS as error:
+            except errors.REQUEST_ERRORS as error:
                 if not is_logged:
                     logger.warning("Discord did not register the commands: %s", error)
                 is_logged = True
-                if self.problem or (isinstance(error, ErrorResponse) and error.is_final):
+                if self.problem or (isinstance(error, errors.ErrorResponse) and error.is_final):
                     return
             await self.limits.sleep(backoff.delay(failures))
 
@@ -687,23 +742,23 @@ class DiscordAccount:
         self.identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
         count = max(int(info.get("shards") or 1), 1)
         if count > MAX_SHARDS:
-            raise InvalidResponse(f"the response recommends {count} shards")
+            raise errors.InvalidResponse(f"the response recommends {count} shards")
         return count
 
     async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""
-        backoff, failures = Backoff(1.0, self.limits.max_retry_delay), 0
+        backoff, failures = bp.Backoff(1.0, self.limits.max_retry_delay), 0
         while True:
             try:
                 return await send()
-            except REQUEST_ERRORS as error:
-                if is_token_refused(error) and await self.token_check.confirm():
-                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
+            except errors.REQUEST_ERRORS as error:
+                if errors.is_token_refused(error) and await self.token_check.confirm():
+                    raise gateway.ConnectionRejected(gateway.INVALID_TOKEN_MESSAGE) from None
                 failures += 1
-                self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
+                self.status.failed(errors.disconnect_cause_of(error), error or type(error).__name__)
             await self.limits.sleep(backoff.delay(failures))
 
-    def _stop_with(self, rejection: ConnectionRejected) -> None:
+    def _stop_with(self, rejection: gateway.ConnectionRejected) -> None:
         """Send nothing more until Discord accepts the account again."""
         if not self._rejection.done():
             self._rejection.set_result(rejection)
@@ -731,12 +786,12 @@ class DiscordAccount:
             return
         self._contested_at = contested_at = self.clock()
         self.status.failed(
-            DisconnectCause.CONTESTED,
+            bp.DisconnectCause.CONTESTED,
             f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
             "people may be answered twice: stop it, or give each an application of its own",
         )
         await self.limits.sleep(CONTESTED_SECONDS)
-        if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
+        if self._contested_at == contested_at and self.status.snapshot.cause is bp.DisconnectCause.CONTESTED:
             self.status.connected()
 
     def note_connected(self) -> None:
@@ -752,7 +807,7 @@ class DiscordAccount:
         self.is_connected.set()
 
 
-class DiscordAdapter(Adapter):
+class DiscordAdapter(bp.AccountAdapter[DiscordAccount]):
     """Connects every character that has a token; accounts are independent of each other.
 
     Characters with the same token share its account.
@@ -766,31 +821,18 @@ class DiscordAdapter(Adapter):
     voice_type: ClassVar[str] = "audio/mpeg"
 
     def __init__(
-        self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
+        self, handles: Sequence[bp.AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock
     ) -> None:
-        self._handles = tuple(handles)
-        self._limits = limits or Limits()
-        self._clock = clock
-        self.accounts: dict[str, DiscordAccount] = {}
-
-    async def __aenter__(self) -> Self:
-        groups = group_accounts(self._handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
-        for handles in groups.values():
-            settings = read_settings(handles[0].settings)
-            account = DiscordAccount(handles, settings, self._limits, self._clock)
-            self.accounts |= {str(handle.agent_id): account for handle in handles}
-            self.is_trusted_audience = not settings.is_default("discord_api_base_url")  # a server of the operator's
-            account.start(is_receiving=self.is_receiving)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.stop() for account in set(self.accounts.values())))
+        groups = bp.group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN)).values()
+        limits = limits or Limits()
+        super().__init__(DiscordAccount(group, read_settings(group[0].settings), limits, clock) for group in groups)
+        # servers of the operator's
+        self.is_trusted_audience = all(account.trusted_origin for account in self.accounts)
 
     @property
-    def connections(self) -> Sequence[ConnectionStatus]:
+    def connections(self) -> Sequence[bp.ConnectionStatus]:
         """Return the gateway connection status of each account that this process connects."""
-        accounts = dict.fromkeys(self.accounts.values())
-        return [account.status for account in accounts if not account.is_elsewhere]
+        return [account.status for account in self.accounts if not account.is_elsewhere]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""
@@ -800,32 +842,36 @@ class DiscordAdapter(Adapter):
         """Return the line in small letters."""
         return f"-# {text}"
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send one part, with its own id as nonce."""
-        return await self._account_of(delivery).deliver(delivery)
+        return await self.account_for(delivery).deliver(delivery)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit or delete the message that a part replaces."""
-        return await self._account_of(delivery).edit(delivery)
+        return await self.account_for(delivery).edit(delivery)
 
-    def find_reactions(self, room: Room) -> ReactionSet | None:
+    def find_reactions(self, room: Room) -> bp.ReactionSet | None:
         """Return the emoji of Discord and of the server."""
-        account = self.accounts.get(room.account)
+        account = self._accounts.get(room.account)
         return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove a reaction."""
-        return await self._account_of(delivery).react(delivery)
+        return await self.account_for(delivery).react(delivery)
 
     def can_open_thread(self, room: Room) -> bool:
         """Return whether a room is a channel whose messages can have threads; threads and posts of forums have none."""
-        return room.type is ChannelType.GROUP and room.account in self.accounts and room.external_id.isdecimal()
+        return (
+            room.type is ChannelType.GROUP
+            and self._accounts.get(room.account) is not None
+            and room.external_id.isdecimal()
+        )
 
-    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+    async def open_thread(self, delivery: bp.Delivery, *, is_repeat: bool = False) -> str:
         """Open a thread at a message, or return the one that it has."""
-        return await self._account_of(delivery).open_thread(delivery)
+        return await self.account_for(delivery).open_thread(delivery)
 
-    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+    def build_thread(self, delivery: bp.Delivery, room: Room) -> Room:
         """Return the room of a thread that was opened in a channel."""
         return replace(
             room,
@@ -842,43 +888,43 @@ class DiscordAdapter(Adapter):
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""
-        discord_account = self.accounts.get(account)
+        discord_account = self._accounts.get(account)
         return discord_account.trusted_origin if discord_account is not None else ""
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a streamed reply; the answer to a question from outside is whole."""
         return DRAFT_INTERVAL_SECONDS if room.external_id.isdecimal() else None
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
-        return await self._account_of(delivery).reconcile(delivery)
+        return await self.account_for(delivery).reconcile(delivery)
 
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the direct channel with a user, opened if there is none; None without an account of the agent."""
-        account = self.accounts.get(str(agent_id))
+        account = self._accounts.get(str(agent_id))
         if account is None or not person.external_id.isdecimal():
             return None
         return await account.open_direct(person.external_id, EntityMapper(agent_id))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or hide the typing indicator in a room."""
-        account = self.accounts.get(room.account)
+        account = self._accounts.get(room.account)
         if account is not None:
             account.show_typing(room.external_id, active)
 
-    def _account_of(self, delivery: Delivery) -> DiscordAccount:
-        account = self.accounts.get(delivery.account)
-        if account is None:
-            raise NotSent("the character has no Discord account in this process")
+    def account_for(self, delivery: bp.Delivery) -> DiscordAccount:
+        """Return the account that a delivery names. Raises NotSent if this process has none."""
+        if (account := self._accounts.get(delivery.account)) is None:
+            raise bp.NotSent("the character has no Discord account in this process")
         return account
 
 
-def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
+def open_discord(handles: Sequence[bp.AgentHandle]) -> DiscordAdapter:
     """Return the adapter for the characters that have a token and list Discord.
 
     Raises ConfigError if none has, or if two characters share a token without DISCORD_FACES.
     """
-    groups = share_accounts(
+    groups = bp.share_accounts(
         handles,
         PLATFORM,
         (TOKEN,),
@@ -888,3 +934,105 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
     if not groups:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
     return DiscordAdapter([handle for group in groups for handle in group])
+
+
+REQUIRED_PERMISSIONS = discord.Permissions(
+    view_channel=True,
+    send_messages=True,
+    send_messages_in_threads=True,
+    read_message_history=True,
+    embed_links=True,
+    attach_files=True,
+)
+MAX_GUILDS = 20
+VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and its threads
+
+
+async def check(settings: Settings, read_cursor: bp.CursorReader) -> CheckReport:
+    """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
+    limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
+    http = build_http(discord_settings, limits, environment)
+    token = discord_settings.discord_api_token
+    try:
+        user = await http.static_login(token.get_secret_value() if token else "")
+        application = await http.request(Route("GET", "/oauth2/applications/@me"))
+        guilds = await _fetch_guilds(http)
+    except errors.REQUEST_ERRORS as error:
+        if errors.is_token_refused(error):
+            raise SettingError(gateway.INVALID_TOKEN_MESSAGE) from None
+        cause = bp.describe_client_error(error) if isinstance(error, aiohttp.ClientError) else str(error)
+        raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
+    finally:
+        await http.close()
+    problems = [
+        *_intent_problems(application, discord_settings),
+        *_install_problems(application, discord_settings),
+        *_guild_problems(guilds, discord_settings),
+    ]
+    guild_texts = [f"{name} ({len(visible_ids) - 1} channels)" for name, visible_ids in guilds]
+    facts: dict[str, str | int] = {
+        "servers": ", ".join(guild_texts) or "none",
+        "permissions": find_permissions(discord_settings).value,
+        "invitation": invite_link(str(application.get("id")), find_permissions(discord_settings)),
+    }
+    if discord_settings.discord_user_install:
+        facts["for people to install"] = install_link(str(application.get("id")))
+    return CheckReport(f"discord: {user.get('username')}", True, problems=tuple(problems), facts=facts)
+
+
+def find_permissions(settings: DiscordSettings) -> discord.Permissions:
+    """Return the fewest permissions that the bot needs."""
+    shared = discord.Permissions(manage_webhooks=True) if settings.discord_faces else discord.Permissions.none()
+    return REQUIRED_PERMISSIONS | shared
+
+
+def invite_link(application_id: str, permissions: discord.Permissions = REQUIRED_PERMISSIONS) -> str:
+    """Return the URL with which the owner of a guild adds the bot, with the permissions it needs."""
+    query = {"client_id": application_id, "scope": "bot applications.commands", "permissions": permissions.value}
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def install_link(application_id: str) -> str:
+    """Return the URL with which a person installs the bot for themselves."""
+    query = {"client_id": application_id, "scope": "applications.commands", "integration_type": 1}
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def _install_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
+    if settings.discord_user_install and "1" not in (application.get("integration_types_config") or {}):
+        page = f"{DEVELOPER_PORTAL_URL}, your application, Installation"
+        yield f"DISCORD_USER_INSTALL is on, and User Install is off: switch it on at {page}"
+
+
+def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
+    flags = discord.ApplicationFlags._from_value(int(application.get("flags") or 0))
+    required = {"Message Content Intent": flags.gateway_message_content or flags.gateway_message_content_limited}
+    if settings.discord_members_intent:
+        required["Server Members Intent"] = flags.gateway_guild_members or flags.gateway_guild_members_limited
+    portal_page = f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents"
+    for intent, is_enabled in required.items():
+        if not is_enabled:
+            yield f"{intent} is off: switch it on at {portal_page}"
+
+
+def _guild_problems(guilds: Sequence[VisibleGuild], settings: DiscordSettings) -> Iterator[str]:
+    if not guilds and not settings.discord_user_install:
+        yield "the bot is in no server yet: open the invitation link and choose one"
+    if not guilds:
+        return
+    visible_ids = set[str]().union(*(ids for _, ids in guilds))
+    for name in ("channel_ids", "discord_listen_channel_ids"):
+        for missing in sorted(set(getattr(settings, name)) - visible_ids):
+            yield f"{name.upper()} contains {missing}, which the bot cannot see: correct it"
+
+
+async def _fetch_guilds(http: DiscordHttp) -> list[VisibleGuild]:
+    """Return the guilds that the bot is in, each with the ids that a variable may name."""
+    guilds: list[VisibleGuild] = []
+    for guild in (await http.request(Route("GET", "/users/@me/guilds")))[:MAX_GUILDS]:
+        path_ids = {"guild_id": guild["id"]}
+        channels = await http.request(Route("GET", "/guilds/{guild_id}/channels", **path_ids))
+        active_threads = await http.request(Route("GET", "/guilds/{guild_id}/threads/active", **path_ids))
+        visible_ids = {str(item["id"]) for item in (guild, *channels, *active_threads.get("threads", ()))}
+        guilds.append((str(guild["name"]), visible_ids))
+    return guilds

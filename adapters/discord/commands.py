@@ -10,6 +10,8 @@ from typing import Any
 import discord
 from discord.http import Route
 
+import bot.platform as bp
+from adapters.discord import sending
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.gateway import report_roles
@@ -22,28 +24,7 @@ from adapters.discord.outside import (
     build_question,
     is_from_outside,
 )
-from adapters.discord.sending import (
-    CHOICE_PREFIX,
-    EPHEMERAL_FLAG,
-    FOLLOW_UP_PATH,
-    ORIGINAL_PATH,
-    MessageBody,
-    ResponseKind,
-    SendRequest,
-    build_address,
-    build_response_body,
-    split_response,
-)
 from bot import BotError, CommandResponse, Content, Role, Room, World
-from bot.platform import (
-    SHARED_COMMANDS,
-    AgentHandle,
-    ChoiceSelection,
-    CommandInvocation,
-    CommandSpec,
-    MentionContext,
-    ResponseTarget,
-)
 from bot.text import list_translations, shorten, use_language, user_text
 
 logger = logging.getLogger(__name__)
@@ -61,7 +42,7 @@ MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like t
 DISCORD_LOCALES = {"es": ("es-ES", "es-419")}  # of languages that have none of their own name
 
 
-def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[dict[str, Any]]:
+def build_registration(commands: Sequence[bp.CommandSpec], menu: str = "") -> list[dict[str, Any]]:
     """Return all commands in the form in which Discord registers them.
 
     With the name of a command for the `menu` of messages, it and /ask can be used everywhere by people who have
@@ -117,10 +98,10 @@ class CommandHandler:
 
     def __init__(
         self,
-        handle: AgentHandle,
+        handle: bp.AgentHandle,
         mapper: EntityMapper,
         settings: DiscordSettings,
-        send_request: SendRequest,
+        send_request: sending.SendRequest,
         outside: OutsideQuestions,
     ) -> None:
         self._handle, self._mapper, self._settings, self._send_request = (handle, mapper, settings, send_request)
@@ -142,13 +123,13 @@ class CommandHandler:
     async def repeat(self, interaction: discord.Interaction[Any]) -> None:
         """Run a command that another character of the account has answered, where it concerns them all."""
         data: Mapping[str, Any] = interaction.data or {}
-        value = str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX)
+        value = str(data.get("custom_id", "")).removeprefix(sending.CHOICE_PREFIX)
         name = str(data.get("name", "")) or value.removeprefix("/").partition(" ")[0]
         is_command = bool(data.get("name")) or value.startswith("/")
-        if not is_command or name not in SHARED_COMMANDS:
+        if not is_command or name not in bp.SHARED_COMMANDS:
             return
         world, room = self._world_and_room(interaction)
-        invocation = CommandInvocation(
+        invocation = bp.CommandInvocation(
             name,
             world,
             room,
@@ -168,7 +149,7 @@ class CommandHandler:
         await self._acknowledge(interaction, DEFERRED_REPLY, is_private=not is_question)
         await self._report_roles(interaction)
         world, room = self._world_and_room(interaction)
-        invocation = CommandInvocation(
+        invocation = bp.CommandInvocation(
             name=name,
             world=world,
             room=room,
@@ -184,11 +165,11 @@ class CommandHandler:
         else:
             response = await self._run_safely(self._handle.run_command(invocation, target))
         if response.text:
-            route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
-            await self._send_request(route, json=build_response_body(response.text))
+            route = Route("PATCH", sending.ORIGINAL_PATH, **_webhook_ids(interaction))
+            await self._send_request(route, json=sending.build_response_body(response.text))
         if response.attachments:
-            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
-            body = MessageBody({"flags": EPHEMERAL_FLAG}, response.attachments)
+            route = Route("POST", sending.FOLLOW_UP_PATH, **_webhook_ids(interaction))
+            body = sending.MessageBody({"flags": sending.EPHEMERAL_FLAG}, response.attachments)
             payload = {"name": "payload_json", "value": json.dumps(body.json)}
             await self._send_request(route, form=[payload, *body.form_fields])
 
@@ -206,32 +187,34 @@ class CommandHandler:
         if receipt is not None:
             self._outside.explain(receipt)
             return
-        route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
-        await self._send_request(route, json=build_response_body(text))
+        route = Route("PATCH", sending.ORIGINAL_PATH, **_webhook_ids(interaction))
+        await self._send_request(route, json=sending.build_response_body(text))
 
     async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         await self._acknowledge(interaction, DEFERRED_UPDATE)
         await self._report_roles(interaction)
-        value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX))
+        value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(sending.CHOICE_PREFIX))
         world, room = await self._outside.find_place(interaction) or self._world_and_room(interaction)
         author = self._mapper.user_of(interaction)
-        selection = ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
+        selection = bp.ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
         target = _build_target(interaction, _split_choice_response)
         response = await self._run_safely(self._handle.select_choice(selection, target))
         if response.text:
-            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
-            await self._send_request(route, json={**build_response_body(response.text), "flags": EPHEMERAL_FLAG})
+            route = Route("POST", sending.FOLLOW_UP_PATH, **_webhook_ids(interaction))
+            await self._send_request(
+                route, json={**sending.build_response_body(response.text), "flags": sending.EPHEMERAL_FLAG}
+            )
 
     async def _report_roles(self, interaction: discord.Interaction[Any]) -> None:
         """Report whether the member has a role that keeps them unread."""
         if isinstance(interaction.user, discord.Member):
             await report_roles(self._handle, interaction.user, self._mapper, self._settings)
 
-    def _apply_rules(self, interaction: discord.Interaction[Any]) -> MentionContext:
+    def _apply_rules(self, interaction: discord.Interaction[Any]) -> bp.MentionContext:
         lineage_ids = build_lineage(interaction.channel, interaction.guild_id)
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
-        mention = MentionContext(is_mention=True)
+        mention = bp.MentionContext(is_mention=True)
         return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None)
 
     async def _run_safely(self, awaitable: Awaitable[CommandResponse]) -> CommandResponse:
@@ -255,7 +238,7 @@ class CommandHandler:
     ) -> None:
         path = "/interactions/{webhook_id}/{webhook_token}/callback"
         route = Route("POST", path, webhook_id=interaction.id, webhook_token=interaction.token)
-        data = {"flags": EPHEMERAL_FLAG if is_private else 0}
+        data = {"flags": sending.EPHEMERAL_FLAG if is_private else 0}
         try:
             await self._send_request(route, json={"type": response_type, "data": data})
         except ErrorResponse as error:
@@ -268,7 +251,7 @@ def _arguments_of(data: Mapping[str, Any]) -> dict[str, Any]:
     return {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
 
 
-async def locate(handle: AgentHandle, world: World, room: Room) -> tuple[World, Room]:
+async def locate(handle: bp.AgentHandle, world: World, room: Room) -> tuple[World, Room]:
     """Return a world and a room as another character of the account knows them."""
     mapper = EntityMapper(handle.agent_id)
     world = replace(world, id=mapper.world_id(int(world.external_id)))
@@ -279,22 +262,24 @@ async def locate(handle: AgentHandle, world: World, room: Room) -> tuple[World, 
 
 def _build_target(
     interaction: discord.Interaction[Any], split: Callable[[CommandResponse], list[Content]]
-) -> ResponseTarget:
-    return ResponseTarget(build_address(interaction.application_id, interaction.token), split)
+) -> bp.ResponseTarget:
+    return bp.ResponseTarget(sending.build_address(interaction.application_id, interaction.token), split)
 
 
 def _split_command_response(response: CommandResponse, *, question: str | None) -> list[Content]:
     """Return the parts of the response to a command; the text of a question that is answered is shown to all."""
     if response.receipt is not None:
-        return split_response(CommandResponse(f"> {question or ''}"), ResponseKind.ORIGINAL, ResponseKind.PRIVATE)
+        return sending.split_response(
+            CommandResponse(f"> {question or ''}"), sending.ResponseKind.ORIGINAL, sending.ResponseKind.PRIVATE
+        )
     if response.is_ephemeral or question is not None:
         response = response if response.text.strip() else replace(response, text="Done.")
-        return split_response(response, ResponseKind.ORIGINAL, ResponseKind.PRIVATE)
-    return split_response(response, ResponseKind.PUBLIC, ResponseKind.PUBLIC)
+        return sending.split_response(response, sending.ResponseKind.ORIGINAL, sending.ResponseKind.PRIVATE)
+    return sending.split_response(response, sending.ResponseKind.PUBLIC, sending.ResponseKind.PUBLIC)
 
 
 def _split_choice_response(response: CommandResponse) -> list[Content]:
-    return split_response(response, ResponseKind.PRIVATE, ResponseKind.PRIVATE)
+    return sending.split_response(response, sending.ResponseKind.PRIVATE, sending.ResponseKind.PRIVATE)
 
 
 def _role_of(interaction: discord.Interaction[Any]) -> Role:

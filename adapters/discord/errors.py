@@ -8,16 +8,7 @@ import aiohttp
 import discord
 from discord.http import Route
 
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    DeliveryError,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    Undeliverable,
-    describe_client_error,
-    disconnect_cause,
-)
+import bot.platform as bp
 from bot.text import shorten
 
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
@@ -92,46 +83,46 @@ def parse_retry_after(data: Any, headers: Mapping[str, str]) -> float:
     return DEFAULT_RETRY_SECONDS
 
 
-def disconnect_cause_of(error: Exception) -> DisconnectCause:
+def disconnect_cause_of(error: Exception) -> bp.DisconnectCause:
     """Return why Discord could not be reached."""
     match error:
         case discord.RateLimited() | RequestsPaused() | ErrorResponse(status=429):
-            return DisconnectCause.LIMITED
+            return bp.DisconnectCause.LIMITED
         case ErrorResponse() | InvalidResponse():
-            return DisconnectCause.PLATFORM
-    return disconnect_cause(error)
+            return bp.DisconnectCause.PLATFORM
+    return bp.disconnect_cause(error)
 
 
-def to_delivery_error(error: Exception) -> DeliveryError:
+def to_delivery_error(error: Exception) -> bp.DeliveryError:
     """Return the DeliveryError that a failed request means for its part."""
     match error:
-        case DeliveryError():
+        case bp.DeliveryError():
             return error
         case discord.RateLimited():
-            return NotSent("Discord limits requests", retry_after=error.retry_after)
+            return bp.NotSent("Discord limits requests", retry_after=error.retry_after)
         case RequestsPaused():
-            return NotSent(str(error), retry_after=PAUSED_RETRY_SECONDS)
+            return bp.NotSent(str(error), retry_after=PAUSED_RETRY_SECONDS)
         case ErrorResponse():
             return _from_response(error)
-        case _ if isinstance(error, NOT_SENT_ERRORS):
-            return NotSent(f"Discord cannot be reached: {describe_client_error(error)}")
+        case _ if isinstance(error, bp.NOT_SENT_ERRORS):
+            return bp.NotSent(f"Discord cannot be reached: {bp.describe_client_error(error)}")
         case aiohttp.ClientError() | OSError() | TimeoutError() | InvalidResponse():
-            return DeliveryUnknown(f"the connection failed before Discord answered: {type(error).__name__}")
-    return DeliveryUnknown(f"{type(error).__name__}: {shorten(str(error), 200)}")
+            return bp.DeliveryUnknown(f"the connection failed before Discord answered: {type(error).__name__}")
+    return bp.DeliveryUnknown(f"{type(error).__name__}: {shorten(str(error), 200)}")
 
 
-def _from_response(error: ErrorResponse) -> DeliveryError:
+def _from_response(error: ErrorResponse) -> bp.DeliveryError:
     if error.code in SLOW_MODE_CODES:
-        return NotSent("the channel's slow mode lets the bot wait", retry_after=error.retry_after)
+        return bp.NotSent("the channel's slow mode lets the bot wait", retry_after=error.retry_after)
     if error.status == 429:
-        return NotSent("Discord limits requests", retry_after=error.retry_after)
+        return bp.NotSent("Discord limits requests", retry_after=error.retry_after)
     if error.status >= 500 or error.status == 408:
-        return DeliveryUnknown(str(error))
+        return bp.DeliveryUnknown(str(error))
     if not error.is_final:
-        return NotSent(str(error))
+        return bp.NotSent(str(error))
     if error.status == 403:
-        return Undeliverable(
+        return bp.Undeliverable(
             f"{error}: the bot may not write there; give it the permissions View Channel, "
             "Send Messages and, in threads, Send Messages in Threads"
         )
-    return Undeliverable(str(error))
+    return bp.Undeliverable(str(error))

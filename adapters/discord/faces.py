@@ -12,21 +12,9 @@ from typing import Any
 import discord
 from discord.http import Route
 
+from adapters.discord import sending
 from adapters.discord.errors import REQUEST_ERRORS, to_delivery_error
 from adapters.discord.incoming import QUOTED_LINE, EntityMapper
-from adapters.discord.sending import (
-    MAX_TEXT_LENGTH,
-    MessageBody,
-    MessageNotFound,
-    MessageSender,
-    Refused,
-    SendRequest,
-    build_edit_body,
-    build_visible_body,
-    has_files_of,
-    is_text_of,
-    parse_message_id,
-)
 from bot import Room, crash_point
 from bot.platform import (
     AgentHandle,
@@ -74,7 +62,7 @@ class Webhooks:
     Their tokens are in memory only.
     """
 
-    def __init__(self, send_request: SendRequest) -> None:
+    def __init__(self, send_request: sending.SendRequest) -> None:
         self._send_request = send_request
         self.application_id = 0  # known after the login
         self._channels = BoundedDict[str, Channel | None](MAX_CHANNELS)
@@ -146,7 +134,7 @@ class FaceSender:
     """
 
     def __init__(
-        self, handle: AgentHandle, cast: Cast, webhooks: Webhooks, messages: MessageSender, quotes: "Quotes"
+        self, handle: AgentHandle, cast: Cast, webhooks: Webhooks, messages: sending.MessageSender, quotes: "Quotes"
     ) -> None:
         self._handle, self._cast, self._webhooks = handle, cast, webhooks
         self._messages, self._quotes = messages, quotes
@@ -171,7 +159,7 @@ class FaceSender:
                 break
             try:
                 return await self._send(delivery, channel, webhook)
-            except Refused as error:  # the webhook may have been deleted
+            except sending.Refused as error:  # the webhook may have been deleted
                 if error.status not in (401, 403, 404):
                     raise
                 self._webhooks.forget(channel)
@@ -203,15 +191,15 @@ class FaceSender:
                 if is_deletion:
                     await self._messages.send_unarchived(route)
                 else:
-                    body = build_edit_body(content, self._messages.known_people_of(delivery.target))
+                    body = sending.build_edit_body(content, self._messages.known_people_of(delivery.target))
                     await self._messages.send_in_steps(delivery, route, await self._quoting(body, delivery, channel))
                 return message_id
-            except MessageNotFound:
+            except sending.MessageNotFound:
                 logger.debug("message %s is not one of the webhook", message_id)
         return await self._messages.edit(await self._named(delivery), bot_id)
 
     async def _send(self, delivery: Delivery, channel: Channel, webhook: tuple[str, str]) -> str:
-        body = build_visible_body(delivery.content, self._messages.known_people_of(delivery.target))
+        body = sending.build_visible_body(delivery.content, self._messages.known_people_of(delivery.target))
         body = await self._quoting(body, delivery, channel)
         body.json["username"] = self._handle.character.name
         if is_public(picture := self._handle.character.picture_source):
@@ -219,7 +207,7 @@ class FaceSender:
         path = "?wait=true" + (f"&thread_id={channel.id}" if channel.is_thread else "")
         crash_point("send.pre_write")
         route = _build_route("POST", webhook, channel, path)
-        return parse_message_id(await self._messages.send_in_steps(delivery, route, body))
+        return sending.parse_message_id(await self._messages.send_in_steps(delivery, route, body))
 
     async def _search(self, delivery: Delivery) -> str:
         """Return the id of the message of a part: of this application and name, with its text, and of no other part."""
@@ -234,7 +222,7 @@ class FaceSender:
             if message["author"].get("username") != self._handle.character.name or str(message["id"]) in known_ids:
                 return False
             text = QUOTED_LINE.sub("", str(message.get("content")), count=1)
-            return is_text_of(text, delivery) and has_files_of(message, delivery)
+            return sending.is_text_of(text, delivery) and sending.has_files_of(message, delivery)
 
         return await self._messages.find_message(delivery, is_same)
 
@@ -275,19 +263,21 @@ class FaceSender:
         if is_alone or not (content.text or content.attachments or content.choices):
             return delivery
         text = f"**{self._handle.character.name}:** {content.text}"
-        return delivery if len(text) > MAX_TEXT_LENGTH else replace(delivery, content=replace(content, text=text))
+        return (
+            delivery if len(text) > sending.MAX_TEXT_LENGTH else replace(delivery, content=replace(content, text=text))
+        )
 
-    async def _quoting(self, body: MessageBody, delivery: Delivery, channel: Channel) -> MessageBody:
+    async def _quoting(self, body: sending.MessageBody, delivery: Delivery, channel: Channel) -> sending.MessageBody:
         """Return a body with a line that quotes the message to which it replies: webhooks write no replies."""
         line = await self._quotes.line_of(delivery.reply_to, channel) if delivery.reply_to.isdecimal() else ""
         text = line + body.json["content"]
-        return replace(body, json={**body.json, "content": text}) if len(text) <= MAX_TEXT_LENGTH else body
+        return replace(body, json={**body.json, "content": text}) if len(text) <= sending.MAX_TEXT_LENGTH else body
 
 
 class Quotes:
     """The lines that quote messages, by the ids of these; of those that were not received lately, Discord is asked."""
 
-    def __init__(self, messages: MessageSender) -> None:
+    def __init__(self, messages: sending.MessageSender) -> None:
         self._messages = messages
         self._noted = BoundedDict[str, tuple[str, str]](MAX_MESSAGES)  # name of the author, and beginning of the text
 

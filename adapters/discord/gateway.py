@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -26,26 +26,15 @@ from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 from discord.state import ConnectionState
 from discord.utils import snowflake_time
-from yarl import URL
 
+import bot.platform as bp
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
 from adapters.discord.config import DEVELOPER_PORTAL_URL, PLATFORM, DiscordSettings, Limits
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of, is_token_refused
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
 from adapters.discord.incoming import EntityMapper, build_lineage, has_ignored_role
 from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
 from bot import Clock, Room, World
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    BoundedDict,
-    DisconnectCause,
-    InboundMessage,
-    InboxClosed,
-    SlidingWindow,
-    StreamCursor,
-    TaskSet,
-)
 from bot.store import LeaseSharing, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -165,7 +154,8 @@ class GatewayProbe:
     ) -> None:
         self._send_request, self._list_rooms = send_request, list_rooms
         self._status, self._clock, self._reconnect = status, clock, reconnect
-        self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
+        # by channel: the newest message known to be brought
+        self._newest = bp.BoundedDict[str, int](MAX_KNOWN_CHANNELS)
         self._heard_at: datetime | None = None
         self._has_listed = False
 
@@ -245,7 +235,7 @@ class MembershipHandler:
     # Events that are processed before the backfill is complete.
     BEFORE_BACKFILL: ClassVar = ("guild_available", "guild_join")
 
-    def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
+    def __init__(self, handle: bp.AgentHandle, mapper: EntityMapper) -> None:
         self._handle = handle
         self._mapper = mapper
         self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
@@ -330,7 +320,7 @@ class EventReceiver:
 
     def __init__(
         self,
-        handle: AgentHandle,
+        handle: bp.AgentHandle,
         client: discord.Client,
         queue: EventQueue,
         probe: GatewayProbe,
@@ -355,8 +345,8 @@ class EventReceiver:
         self._has_changed = False  # since then, by an event that must not come again
         self._shard, self._session_cursor = shard, shard.cursor_name(SESSION_CURSOR)
         self.backfill = Backfill(handle, client, mapper, limits, shard)
-        self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
-        self._tasks = TaskSet("reading missed Discord messages")
+        self._unread_failures, self._backoff = 0, bp.Backoff(1.0, limits.max_retry_delay)
+        self._tasks = bp.TaskSet("reading missed Discord messages")
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
             **MembershipHandler(handle, mapper).handlers,
             "raw_message_edit": self._on_edit,
@@ -396,7 +386,7 @@ class EventReceiver:
             while True:
                 await self._process_batch(await self.queue.next(MAX_BATCH))
                 self.queue.mark_stored()
-        except InboxClosed:
+        except bp.InboxClosed:
             logger.debug("no more Discord events are processed")
         finally:
             await self._tasks.cancel()
@@ -425,7 +415,7 @@ class EventReceiver:
             except StoreUnavailable:
                 await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
-            except InboxClosed:
+            except bp.InboxClosed:
                 raise
             except Exception as error:  # an event may be invalid in any way: later events must not wait
                 if len(events) > 1:
@@ -473,7 +463,7 @@ class EventReceiver:
                 await self._apply_missed_changes(missed)  # before the answers to the missed messages are begun
                 inbound = [await self._read_missed(payload, missed.channel) for payload in missed.payloads]
                 await self._handle.submit_tolerant([message for message in inbound if message], missed.cursor)
-        except (StoreUnavailable, InboxClosed):
+        except (StoreUnavailable, bp.InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
             logger.exception("missed Discord messages could not be read")
@@ -493,11 +483,11 @@ class EventReceiver:
         if missed.deleted_ids:
             await self._handle.edits.delete_messages(self._mapper.room_id(missed.channel.id), missed.deleted_ids)
 
-    async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> InboundMessage | None:
+    async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> bp.InboundMessage | None:
         try:
             message = self._client._connection.create_message(channel=channel, data=payload)
             return await self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
-        except (StoreUnavailable, InboxClosed):
+        except (StoreUnavailable, bp.InboxClosed):
             raise
         except Exception as error:  # the library does not check types: one invalid message costs no other
             await self._record({"t": MESSAGE_CREATED, "d": payload}, error)
@@ -510,7 +500,7 @@ class EventReceiver:
         for event in events:
             try:
                 inbound.append(await self._to_inbound(*event.args))
-            except (StoreUnavailable, InboxClosed):
+            except (StoreUnavailable, bp.InboxClosed):
                 raise
             except Exception as error:  # as above
                 await self._record(event.raw, error)
@@ -526,7 +516,7 @@ class EventReceiver:
         if is_far or self._has_changed:
             await self._store([], session)
 
-    async def _store(self, messages: Sequence[InboundMessage], session: GatewaySession | None) -> None:
+    async def _store(self, messages: Sequence[bp.InboundMessage], session: GatewaySession | None) -> None:
         """Store messages together with the position after them."""
         await self._handle.submit_all(messages, self._cursor(session))
         self._saved_session, self._has_changed = session or self._saved_session, False
@@ -543,20 +533,20 @@ class EventReceiver:
             except StoreUnavailable:
                 await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
-            except InboxClosed:
+            except bp.InboxClosed:
                 raise
             except Exception:  # later events must not wait
                 logger.exception("an unreadable Discord event could not be recorded")
             return
 
-    def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
+    def _cursor(self, session: GatewaySession | None) -> bp.StreamCursor | None:
         if session is None:
             return None
-        return StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
+        return bp.StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
 
     async def _to_inbound(
         self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
-    ) -> InboundMessage | None:
+    ) -> bp.InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
         mention = await incoming.find_mention(message, self._mapper, self._settings, self._handle.room_rules)
         if mention is None:
@@ -617,19 +607,6 @@ class EventReceiver:
             self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
 
 
-def distribute(receivers: Sequence[EventReceiver], event: GatewayEvent) -> bool:
-    """Pass an event to the receiver of each character; interactions, which are handled once, to the first.
-
-    Return whether the first has taken it.
-    """
-    first, *others = receivers
-    is_taken = first.enqueue(event)
-    if event.name != INTERACTION:
-        for receiver in others:
-            receiver.enqueue(event)
-    return is_taken
-
-
 def people_of(message: discord.Message) -> tuple[object, ...]:
     """Return the author of a message, and that of the message to which it replies, if that is known."""
     referenced = message.reference.resolved if message.reference is not None else None
@@ -637,7 +614,7 @@ def people_of(message: discord.Message) -> tuple[object, ...]:
 
 
 async def report_roles(
-    handle: AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
+    handle: bp.AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
 ) -> None:
     """Report whether a member of a server has a role that keeps them unread, if the server's roles are known."""
     if not settings.ignored_roles and not handle.people.not_read:
@@ -670,19 +647,22 @@ CLOSE_TIMEOUT = 2.0
 
 
 class DiscordClient(discord.Client):
-    """The library's client of one shard, which caches its guilds and channels; `GatewayConnection` connects it.
+    """The library's client of one shard, which caches its guilds and channels; `DiscordShard` connects it.
 
-    `on_event` is called with every event, in order, and returns whether it takes it: with one of the name UNREADABLE
-    where the library failed (its argument is the error), and with one of the name POSITION after each event of the
-    gateway of which nothing was taken. `before_event` is awaited before the library reads an event. Who uses the client
-    sets both.
+    `receivers`, which its shard sets, get every event, in order: with one of the name UNREADABLE where the library
+    failed (its argument is the error), and with one of the name POSITION after each event of the gateway of which
+    nothing was taken. No event is read while the queue of one of them is full. `deadline` is when the connection must
+    have brought its first event.
     """
 
     def __init__(self, http: HTTPClient, settings: DiscordSettings, limits: Limits, shard: ShardId) -> None:
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
         self._http_client = http
-        self.on_event: Callable[[GatewayEvent], bool] = lambda event: False
-        self.before_event: Callable[[str, Any], Coroutine[Any, Any, None]] = lambda name, data: asyncio.sleep(0)
+        self.receivers: Sequence[EventReceiver] = ()
+        self.guild_fetcher = GuildFetcher(time.monotonic)
+        self.deadline: asyncio.Timeout | None = None
+        self.is_session_over = False
+        self._queue_timeout = limits.queue_full_timeout
         self._raw_event: Any = None
         self._is_taken = False
         super().__init__(
@@ -712,18 +692,45 @@ class DiscordClient(discord.Client):
         """Pass an event on together with the session up to it."""
         super().dispatch(event, *args, **kwargs)
         if event != FRAME_EVENT:
-            self._is_taken |= self.on_event(GatewayEvent(event, args, session_of(self.ws), self._raw_event))
+            self._is_taken |= self.enqueue(GatewayEvent(event, args, session_of(self.ws), self._raw_event))
 
     async def _begin_event(self, event: Any) -> None:
-        await self.before_event(str(event["t"]), event.get("d"))
+        name, data = str(event["t"]), event.get("d")
+        self._set_deadline(None)  # the connection brings events
+        for receiver in self.receivers:
+            await receiver.queue.require_room(self._queue_timeout)
+        await self.guild_fetcher.ensure_guild(self, name, data)
+        if name == "GUILD_CREATE" and data.get("unavailable") is False and self.get_guild(int(data["id"])) is None:
+            for receiver in self.receivers:
+                receiver.backfill.note_unavailable(int(data["id"]))  # since before the session was resumed
         self._raw_event, self._is_taken = event, False
 
     async def _end_event(self, event: Any, error: Exception | None) -> None:
         self._raw_event = None
         if error is not None:
-            self.on_event(GatewayEvent(UNREADABLE, (error,), session_of(self.ws), event))
+            self.enqueue(GatewayEvent(UNREADABLE, (error,), session_of(self.ws), event))
         elif not self._is_taken:
-            self.on_event(GatewayEvent(POSITION, (), session_of(self.ws)))
+            self.enqueue(GatewayEvent(POSITION, (), session_of(self.ws)))
+
+    def enqueue(self, event: GatewayEvent) -> bool:
+        """Pass an event to the receiver of each character; interactions, which are handled once, to the first.
+
+        Return whether the first has taken it.
+        """
+        receivers = self.receivers[:1] if event.name == INTERACTION else self.receivers
+        taken = [receiver.enqueue(event) for receiver in receivers]
+        return bool(taken) and taken[0]
+
+    def end_session(self) -> None:
+        """Replace the connection, which does not bring what is written, by one with a new session."""
+        self.is_session_over = self._set_deadline(asyncio.get_running_loop().time())
+
+    def _set_deadline(self, at: float | None) -> bool:
+        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
+        if self.deadline is None or self.deadline.expired() or self.is_session_over:
+            return False
+        self.deadline.reschedule(at)
+        return True
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
         """Do not wait before identifying: `IdentifyLimiter` was asked before."""
@@ -806,7 +813,7 @@ class GuildFetcher:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
+        self._retry_at = bp.BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
         """Fetch the guild of an event if it is unknown; if that fails, the event is read without it.
@@ -868,7 +875,7 @@ class IdentifyQueue:
         self._limits, self._find_leases = limits, find_leases
         self.max_concurrency = 1
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._releases = TaskSet("ending a turn to start a session")
+        self._releases = bp.TaskSet("ending a turn to start a session")
 
     @asynccontextmanager
     async def turn(self, shard_number: int) -> AsyncIterator[None]:
@@ -912,7 +919,7 @@ class IdentifyLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._windows = [SlidingWindow(MAX_PER_HOUR, HOUR), SlidingWindow(MAX_PER_DAY, DAY)]
+        self._windows = [bp.SlidingWindow(MAX_PER_HOUR, HOUR), bp.SlidingWindow(MAX_PER_DAY, DAY)]
 
     def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
         """Return the seconds until the next session may start; the parameters come from Discord."""
@@ -952,7 +959,7 @@ FATAL_CLOSE_CODES = {
 class ConnectionRejected(Exception):
     """Discord rejects the account until its operator changes what the message names."""
 
-    def __init__(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
+    def __init__(self, problem: str, cause: bp.DisconnectCause = bp.DisconnectCause.REFUSED) -> None:
         super().__init__(problem)
         self.cause = cause
 
@@ -961,149 +968,10 @@ class ShardingRequired(ConnectionRejected):
     """The bot is in too many servers for its number of connections."""
 
 
-class GatewayConnection:
-    """Keeps one client connected; `session` is what the next connection resumes.
-
-    Connections end regularly and are replaced at once; `status` reports a gap only if that fails.
-    No connection is made, and no event read, while one of the `queues` of events is full. `note_unavailable` is told
-    which guilds were unavailable before the session was resumed.
-    """
-
-    def __init__(
-        self,
-        client: DiscordClient,
-        identify_queue: IdentifyQueue,
-        limits: Limits,
-        status: ShardStatus,
-        *,
-        shard: ShardId,
-        queues: Sequence[EventQueue],
-        is_token_refused: Callable[[], Awaitable[bool]],
-        note_unavailable: Callable[[int], None],
-    ) -> None:
-        self.session: GatewaySession | None = None
-        self._client = client
-        self._identify_limiter, self._identify_queue = IdentifyLimiter(time.monotonic), identify_queue
-        self._shard = shard
-        self._limits = limits
-        self._status = status
-        self._queues, self._is_token_refused = queues, is_token_refused
-        self._note_unavailable = note_unavailable
-        self.guild_fetcher = GuildFetcher(time.monotonic)
-        client.before_event = self._before_event
-        self._failures = 0
-        self._is_session_over = False
-        self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
-        self._backoff = Backoff(1.0, limits.max_retry_delay)
-
-    def mark_connected(self) -> None:
-        """Record that the connection works: the next one is made without delay."""
-        self._failures = 0
-        self._status.connected()
-
-    async def _before_event(self, name: str, data: Any) -> None:
-        self._set_deadline(None)  # the connection brings events
-        for queue in self._queues:
-            await queue.require_room(self._limits.queue_full_timeout)
-        await self.guild_fetcher.ensure_guild(self._client, name, data)
-        if name == "GUILD_CREATE" and data.get("unavailable") is False:
-            guild_id = int(data["id"])
-            if self._client.get_guild(guild_id) is None:
-                self._note_unavailable(guild_id)  # since before the session was resumed
-
-    def end_session(self) -> None:
-        """Replace the connection, which does not bring what is written, by one with a new session."""
-        self._is_session_over = self._set_deadline(asyncio.get_running_loop().time())
-
-    def _set_deadline(self, at: float | None) -> bool:
-        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
-        if self._deadline is None or self._deadline.expired() or self._is_session_over:
-            return False
-        self._deadline.reschedule(at)
-        return True
-
-    async def run(self) -> None:
-        """Connect again and again; raise ConnectionRejected if that is pointless."""
-        while True:
-            socket: GatewaySocket | None = None
-            try:
-                socket = await self._connect()
-                async with asyncio.timeout(self._limits.first_event_timeout) as self._deadline:
-                    while True:
-                        await socket.poll_event()
-            except QueueFull:
-                self._save_session(socket or self.session)
-                self._status.disconnected()
-                self._failures = 0  # closed by this side
-            except ReconnectWebSocket as closing:
-                self._save_session((socket or self.session) if closing.resume else None)
-                self._report_disconnect("the gateway ends every connection")
-            except ConnectionClosed as closing:
-                is_refusal = closing.code in FATAL_CLOSE_CODES
-                if is_refusal and (closing.code != AUTHENTICATION_FAILED or await self._is_token_refused()):
-                    raise _build_rejection(closing.code) from None
-                self._save_session(None if is_refusal else socket)
-                self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
-            except REQUEST_ERRORS as error:
-                if is_token_refused(error) and await self._is_token_refused():
-                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
-                self._save_session(None if self._is_session_over else socket or self.session)
-                self._report_disconnect(
-                    error or type(error).__name__, disconnect_cause_of(error), was_connected=socket is not None
-                )
-            finally:
-                self._deadline, self._is_session_over = None, False
-                if socket is not None:
-                    await socket.close()
-            self._failures += 1
-            await self._limits.sleep(self._backoff.delay(self._failures))
-
-    def _report_disconnect(
-        self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
-    ) -> None:
-        """Report an ended connection; the first one after a working connection is no failure yet."""
-        if was_connected and not self._failures:
-            self._status.disconnected()
-        else:
-            self._status.failed(cause, reason)
-
-    def _save_session(self, source: GatewaySocket | GatewaySession | None) -> None:
-        if isinstance(source, GatewaySocket):
-            source = session_of(source)
-        self.session = source if self._failures < MAX_RESUMES else None
-
-    async def _connect(self) -> GatewaySocket:
-        for queue in self._queues:
-            await queue.wait_for_room()
-        session = self.session
-        if session is not None:
-            options = {"session": session.id, "sequence": session.seq, "resume": True}
-            return await self._open_socket(URL(session.url), options)
-        has_waited = False
-        while True:
-            async with self._identify_queue.turn(self._shard.number):
-                gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
-                limit: dict[str, Any] = {} if has_waited else gateway_info.get("session_start_limit") or {}
-                wait = self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000)
-                if not wait:
-                    self._identify_limiter.record()
-                    return await self._open_socket(URL(gateway_info["url"]), {})
-            logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
-            self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
-            await self._limits.sleep(wait)
-            has_waited = True
-
-    async def _open_socket(self, url: URL, options: dict[str, Any]) -> GatewaySocket:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            socket = await GatewaySocket.from_client(
-                self._client, gateway=url, shard_id=self._client.shard_id, **options
-            )
-        self._client.ws = socket
-        return socket
-
-
-def _build_rejection(code: int) -> ConnectionRejected:
+def build_rejection(code: int) -> ConnectionRejected:
+    """Return the error for a close code in FATAL_CLOSE_CODES."""
     kind = ShardingRequired if code == SHARDING_REQUIRED else ConnectionRejected
     return kind(
-        FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else DisconnectCause.FORBIDDEN
+        FATAL_CLOSE_CODES[code],
+        bp.DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else bp.DisconnectCause.FORBIDDEN,
     )

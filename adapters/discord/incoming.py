@@ -12,20 +12,9 @@ from uuid import UUID
 
 import discord
 
+import bot.platform as bp
 from adapters.discord.config import PLATFORM, DiscordSettings
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
-from bot.platform import (
-    OF_ANOTHER,
-    AgentHandle,
-    Cast,
-    InboundMessage,
-    MentionContext,
-    Quotation,
-    Reaction,
-    RoomRule,
-    RoomRules,
-    build_forward_metadata,
-)
 from bot.text import shorten
 
 CHANNEL_TYPES = {
@@ -55,9 +44,9 @@ class EntityMapper:
         self.account = str(agent_id)  # the account name stored in rooms and event keys
         self.bot_id = bot_id
         self.application_id = 0
-        self.cast: Cast | None = None
+        self.cast: bp.Cast | None = None
 
-    def face_of(self, message: discord.Message) -> AgentHandle | None:
+    def face_of(self, message: discord.Message) -> bp.AgentHandle | None:
         """Return which of the characters that share the account wrote a message; None for any other author."""
         if self.cast is None or message.interaction_metadata is not None:
             return None
@@ -69,7 +58,7 @@ class EntityMapper:
         name = BOLD_NAME.match(message.content)
         return (self.cast.find(name[1]) if name else None) or self.cast.first
 
-    async def members(self, channel: object, guild_id: int | None) -> Sequence[AgentHandle]:
+    async def members(self, channel: object, guild_id: int | None) -> Sequence[bp.AgentHandle]:
         """Return who speaks in a channel; empty where the account has one character."""
         if self.cast is None:
             return ()
@@ -203,7 +192,7 @@ USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
 UNREADABLE = "[a message that cannot be read]"
 
 
-def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionContext:
+def build_mention(message: discord.Message, mapper: EntityMapper) -> bp.MentionContext:
     """Return how a message addresses the bot by Discord's own entities; its text does not count.
 
     A reply to the bot lists it among the mentioned, unless its author has turned that off; it counts as a mention if
@@ -213,7 +202,7 @@ def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionCont
     referenced = message.reference.resolved if message.reference is not None else None
     replied_id = referenced.author.id if isinstance(referenced, discord.Message) else None
     is_listed = any(user.id == bot_id for user in message.mentions)
-    return MentionContext(
+    return bp.MentionContext(
         is_mention=(is_listed and (replied_id != bot_id or bot_id in message.raw_mentions))
         or any(role.tags is not None and role.tags.bot_id == bot_id for role in message.role_mentions),
         is_reply=replied_id == bot_id,
@@ -230,7 +219,7 @@ def build_reaction(
     mapper: EntityMapper,
     *,
     timestamp: datetime,
-) -> Reaction:
+) -> bp.Reaction:
     """Build the reaction that a user has added to a message."""
     member = payload.member
     author = (
@@ -240,17 +229,17 @@ def build_reaction(
     )
     room = mapper.to_room(channel, payload.guild_id)
     world = mapper.world_of(payload.guild_id, guild, payload.channel_id, [member])
-    return Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
+    return bp.Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
 
 
 def address_members(
-    message: discord.Message, mapper: EntityMapper, members: Sequence[AgentHandle], mention: MentionContext
-) -> MentionContext:
+    message: discord.Message, mapper: EntityMapper, members: Sequence[bp.AgentHandle], mention: bp.MentionContext
+) -> bp.MentionContext:
     """Return how a message addresses the mapper's agent, where several characters share the account."""
     if mapper.cast is None:
         return mention
     if mapper.face_of(message) is not None:
-        return replace(mention, denied_by=OF_ANOTHER)
+        return replace(mention, denied_by=bp.OF_ANOTHER)
     me = next(handle for handle in members if handle.agent_id == mapper.agent_id)
     referenced = message.reference.resolved if message.reference is not None else None
     replied = mapper.face_of(referenced) if isinstance(referenced, discord.Message) else None
@@ -272,8 +261,8 @@ def guild_id_of(message: discord.Message) -> int | None:
 
 
 async def find_mention(
-    message: discord.Message, mapper: EntityMapper, settings: DiscordSettings, room_rules: RoomRules
-) -> MentionContext | None:
+    message: discord.Message, mapper: EntityMapper, settings: DiscordSettings, room_rules: bp.RoomRules
+) -> bp.MentionContext | None:
     """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
     if not _is_stored(message, mapper, settings):
         return None
@@ -302,11 +291,11 @@ def _is_stored(message: discord.Message, mapper: EntityMapper, settings: Discord
 def to_inbound_message(
     message: discord.Message,
     mapper: EntityMapper,
-    mention: MentionContext,
+    mention: bp.MentionContext,
     *,
     edited_at: datetime | None = None,
     is_backfill: bool = False,
-) -> InboundMessage:
+) -> bp.InboundMessage:
     """Build the inbound message; `mention` already contains the rule that forbids an answer.
 
     The time of an edit is its revision.
@@ -324,7 +313,7 @@ def to_inbound_message(
         quotation=build_quotation(message, mapper),
     )
     world = mapper.world_of(guild_id_of(message), message.guild, message.channel.id, [message.author])
-    return InboundMessage.build(
+    return bp.InboundMessage.build(
         world,
         room,
         author,
@@ -351,7 +340,7 @@ def _reply_metadata(message: discord.Message) -> dict[str, str]:
         return {}
     if message.message_snapshots:
         snapshot = message.message_snapshots[0]
-        return build_forward_metadata(snapshot.created_at, message_id=str(reference.message_id))
+        return bp.build_forward_metadata(snapshot.created_at, message_id=str(reference.message_id))
     return {"replies_to": str(reference.message_id)}
 
 
@@ -410,13 +399,13 @@ def _text_lines(message: discord.Message, embeds: Sequence[discord.Embed]) -> It
         yield f"[poll] {message.poll.question}: {answers}"
 
 
-def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation | None:
+def build_quotation(message: discord.Message, mapper: EntityMapper) -> bp.Quotation | None:
     """Return text and files of the message that is replied to, with previews of its links; None where it is gone."""
     referenced = message.reference.resolved if message.reference is not None else None
     return quote(referenced, mapper) if isinstance(referenced, discord.Message) else None
 
 
-def quote(referenced: discord.Message, mapper: EntityMapper) -> Quotation:
+def quote(referenced: discord.Message, mapper: EntityMapper) -> bp.Quotation:
     """Return text and files of a message, with previews of its links."""
     author, attachments = referenced.author, tuple(_attachments(referenced, referenced.embeds))
     text = _join_lines(_text_lines(referenced, referenced.embeds))
@@ -424,7 +413,7 @@ def quote(referenced: discord.Message, mapper: EntityMapper) -> Quotation:
         kind = referenced.type
         text = UNREADABLE if kind in USER_MESSAGE_TYPES else f"[{kind.name.replace('_', ' ')}]"
     author_id = mapper.author_of(referenced).id
-    return Quotation(text, author.display_name, author_id, str(referenced.id), attachments)
+    return bp.Quotation(text, author.display_name, author_id, str(referenced.id), attachments)
 
 
 def _component_texts(components: Iterable[discord.Component]) -> Iterator[str]:
@@ -466,13 +455,13 @@ def _to_attachment(file: discord.Attachment) -> Attachment:
 
 
 def apply_rules(
-    mention: MentionContext,
+    mention: bp.MentionContext,
     lineage_ids: Sequence[str],
     settings: DiscordSettings,
-    room_rule: RoomRule,
+    room_rule: bp.RoomRule,
     *,
     is_direct: bool,
-) -> MentionContext:
+) -> bp.MentionContext:
     """Return the mention with the name of the first rule that forbids an answer, if one does.
 
     `lineage_ids` are the ids of the channel, most specific first; a thread is under the rules of its channel.
@@ -485,7 +474,7 @@ def apply_rules(
     return replace(mention, denied_by=rule) if rule else mention
 
 
-def _guild_rule(mention: MentionContext, lineage_ids: Sequence[str], settings: DiscordSettings) -> str:
+def _guild_rule(mention: bp.MentionContext, lineage_ids: Sequence[str], settings: DiscordSettings) -> str:
     if settings.channel_ids and not set(lineage_ids) & set(settings.channel_ids):
         return "CHANNEL_IDS"
     if set(lineage_ids) & set(settings.discord_listen_channel_ids):

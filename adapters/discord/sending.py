@@ -18,32 +18,9 @@ import discord
 from discord.http import Route
 from discord.utils import parse_time, time_snowflake
 
-from adapters.discord.errors import (
-    MISSING_PERMISSIONS,
-    NO_MESSAGE_HISTORY,
-    REQUEST_ERRORS,
-    THREAD_ARCHIVED,
-    THREAD_EXISTS,
-    THREAD_LOCKED,
-    UNKNOWN_EMOJI,
-    UNKNOWN_MESSAGE,
-    ErrorResponse,
-    to_delivery_error,
-)
+import bot.platform as bp
+from adapters.discord import errors
 from bot import Attachment, Choice, Clock, CommandResponse, Content, MediaKind, crash_point
-from bot.platform import (
-    BoundedDict,
-    BoundedSet,
-    ChannelProblems,
-    Delivery,
-    DeliveryError,
-    DeliveryHeld,
-    DeliveryUnknown,
-    KnownPeople,
-    MessageGone,
-    NotSent,
-    Undeliverable,
-)
 from bot.text import grapheme_boundary_before, is_blank, shorten
 
 MAX_TEXT_LENGTH = 2000
@@ -108,7 +85,7 @@ def split_reply(content: Content) -> list[Content]:
     return contents
 
 
-def build_body(delivery: Delivery, user_ids: Collection[str]) -> MessageBody:
+def build_body(delivery: bp.Delivery, user_ids: Collection[str]) -> MessageBody:
     """Build the body of a new message; mentions notify `user_ids` only, at most MAX_PINGS."""
     body = build_visible_body(delivery.content, user_ids)
     body.json["nonce"] = delivery.id
@@ -167,7 +144,7 @@ def in_channel_of(thread_id: str, body: MessageBody) -> MessageBody:
     return replace(body, json={**body.json, "content": link + content}) if _fits(link + content) else body
 
 
-def is_text_of(text: str, delivery: Delivery) -> bool:
+def is_text_of(text: str, delivery: bp.Delivery) -> bool:
     """Return whether a message has the text of a part, also with what `in_channel_of` and its like add."""
     shown = text.removeprefix(_thread_link(delivery.target))
     return shown in delivery.possible_texts or any(
@@ -334,7 +311,7 @@ MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
 REACTION_PATH = f"{MESSAGE_PATH}/reactions/{{emoji}}/@me"
 THREADS_PATH = f"{MESSAGE_PATH}/threads"
 PUBLIC_THREADS = (10, 11)
-FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
+FAILURES = (*errors.REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
 
 class MessageSender:
@@ -342,13 +319,13 @@ class MessageSender:
 
     def __init__(self, send_request: SendRequest, clock: Clock) -> None:
         self._send_request = send_request
-        self._known_people = KnownPeople[str]()
+        self._known_people = bp.KnownPeople[str]()
         self._clock = clock
         # by channel: why it refuses messages; it is left alone until a message is received from it
-        self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
-        self._parents = BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
-        self._problems = ChannelProblems(logger, "Discord channel")
-        self._nonces = BoundedSet[str](MAX_NONCES)
+        self._unwritable = bp.BoundedDict[str, str](MAX_CHANNELS)
+        self._parents = bp.BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
+        self._problems = bp.ChannelProblems(logger, "Discord channel")
+        self._nonces = bp.BoundedSet[str](MAX_NONCES)
 
     def has_sent(self, nonce: str) -> bool:
         """Return whether a message with this nonce was sent here lately."""
@@ -364,32 +341,32 @@ class MessageSender:
         """Return the users who may be mentioned in a channel."""
         return self._known_people.of(channel_id)
 
-    async def deliver(self, delivery: Delivery, bot_id: int) -> str:
+    async def deliver(self, delivery: bp.Delivery, bot_id: int) -> str:
         """Send a part; if an earlier attempt is too old for its nonce, search for it first.
 
         Where the channel cannot be read, it is sent all the same: it was not sent, or an operator decided so.
         """
         if delivery.attempts > 1 and not self._is_protected(delivery):
-            with suppress(DeliveryHeld):
+            with suppress(bp.DeliveryHeld):
                 if message_id := await self.find_message(
                     delivery, partial(_is_same_message, delivery=delivery, bot_id=bot_id)
                 ):
                     return message_id
         return await self._send(delivery, bot_id)
 
-    async def reconcile(self, delivery: Delivery, bot_id: int) -> str:
+    async def reconcile(self, delivery: bp.Delivery, bot_id: int) -> str:
         """Resend an unclear part while its nonce protects it; after that, search for it."""
         if self._is_protected(delivery):
             try:
                 return await self._send(delivery, bot_id)
-            except NotSent as error:
-                raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+            except bp.NotSent as error:
+                raise bp.DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         message_id = await self.find_message(delivery, partial(_is_same_message, delivery=delivery, bot_id=bot_id))
         if not message_id:
-            raise NotSent("it is not in the channel")
+            raise bp.NotSent("it is not in the channel")
         return message_id
 
-    async def edit(self, delivery: Delivery, bot_id: int) -> str:
+    async def edit(self, delivery: bp.Delivery, bot_id: int) -> str:
         """Edit the message that a part replaces; an empty part deletes it.
 
         Where the last edit of a streamed reply is refused, the reply is sent as a new message instead, and what was
@@ -408,7 +385,7 @@ class MessageSender:
         try:
             await self.send_in_steps(delivery, Route("PATCH", MESSAGE_PATH, **ids), body)
         except MessageNotFound:
-            raise MessageGone("the message was deleted in the channel: it is not sent again") from None
+            raise bp.MessageGone("the message was deleted in the channel: it is not sent again") from None
         except Refused as error:
             if delivery.draft_id in ("", delivery.id):  # it replaces a whole message, or more of the reply follows
                 raise
@@ -418,13 +395,13 @@ class MessageSender:
         draft = Route("DELETE", MESSAGE_PATH, **ids)
         try:
             new_id = await self.deliver(delivery, bot_id)
-        except Undeliverable:
+        except bp.Undeliverable:
             await self._delete_quietly(draft)
             raise
         await self._delete_quietly(draft)
         return new_id
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set a reaction, after the one that it replaces was removed, and return its emoji; idempotent."""
         emoji, earlier = delivery.content.text, delivery.replaces_external_id
         ids = {"channel_id": delivery.target, "message_id": delivery.reply_to}
@@ -437,62 +414,62 @@ class MessageSender:
             try:
                 await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji.strip("<>")))
             except Refused as error:
-                if error.code != UNKNOWN_EMOJI or len(emoji) > 2:
+                if error.code != errors.UNKNOWN_EMOJI or len(emoji) > 2:
                     raise
                 emoji = emoji.removesuffix(EMOJI_STYLE) if emoji.endswith(EMOJI_STYLE) else f"{emoji}{EMOJI_STYLE}"
                 await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji))
         except MessageNotFound:
-            raise MessageGone("the message was deleted in the channel") from None
+            raise bp.MessageGone("the message was deleted in the channel") from None
         crash_point("react.post_write")
         return emoji
 
-    async def open_thread(self, delivery: Delivery) -> str:
+    async def open_thread(self, delivery: bp.Delivery) -> str:
         """Open a thread at a message and return its id, which is that of the message; idempotent.
 
         A message has one thread at most: one that has a thread keeps it.
         """
         if not delivery.reply_to.isdecimal():
-            raise MessageGone("there is no message at which a thread could be opened")
+            raise bp.MessageGone("there is no message at which a thread could be opened")
         ids = {"channel_id": delivery.target, "message_id": delivery.reply_to}
         crash_point("thread.pre_write")
         try:
             await self._request(Route("POST", THREADS_PATH, **ids), MessageBody({"name": thread_name_of(delivery)}))
         except MessageNotFound:
-            raise MessageGone("the message was deleted in the channel") from None
+            raise bp.MessageGone("the message was deleted in the channel") from None
         except Refused as error:
-            if error.code == THREAD_EXISTS:
+            if error.code == errors.THREAD_EXISTS:
                 return delivery.reply_to
-            if error.code != MISSING_PERMISSIONS:
+            if error.code != errors.MISSING_PERMISSIONS:
                 raise
             problem = "the bot may not open threads there: give it the permission Create Public Threads"
             self._problems.report(delivery.target, problem)
-            raise Undeliverable(problem) from None
+            raise bp.Undeliverable(problem) from None
         return delivery.reply_to
 
     async def _remove_reaction(self, route: Route) -> None:
         try:
             await self.send_unarchived(route)
         except Refused as error:
-            if error.code != UNKNOWN_EMOJI:  # a moderator has removed it
+            if error.code != errors.UNKNOWN_EMOJI:  # a moderator has removed it
                 raise
 
     async def _delete_quietly(self, route: Route) -> None:
         try:
             await self.send_unarchived(route)
-        except DeliveryError as error:
+        except bp.DeliveryError as error:
             logger.info("the beginning of a reply stays in channel %s: %s", route.channel_id, error)
 
-    def _is_protected(self, delivery: Delivery) -> bool:
+    def _is_protected(self, delivery: bp.Delivery) -> bool:
         """Return whether Discord still deduplicates the part by its nonce."""
         return self._clock() - (delivery.first_attempt_at or delivery.created_at) <= NONCE_WINDOW
 
-    async def _send(self, delivery: Delivery, bot_id: int) -> str:
+    async def _send(self, delivery: bp.Delivery, bot_id: int) -> str:
         """Send a part; Discord answers a repeated nonce with the existing message.
 
         What is refused in a public thread is sent in its channel; the id has that channel's before it then.
         """
         if cause := self._unwritable.get(delivery.target):
-            raise Undeliverable(cause)
+            raise bp.Undeliverable(cause)
         body = build_body(delivery, self._known_people.of(delivery.target))
         self._nonces.add(delivery.id)
         crash_point("send.pre_write")
@@ -518,11 +495,11 @@ class MessageSender:
             self._unwritable[delivery.target] = str(refusal)
         raise refusal
 
-    async def _create(self, delivery: Delivery, channel_id: str, body: MessageBody) -> str:
+    async def _create(self, delivery: bp.Delivery, channel_id: str, body: MessageBody) -> str:
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel_id)
         return parse_message_id(await self.send_in_steps(delivery, route, body))
 
-    async def send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
+    async def send_in_steps(self, delivery: bp.Delivery, route: Route, body: MessageBody) -> Any:
         """Send a body; leave out what Discord refuses of it, one after another, and report what the bot may not do."""
         missing: list[str] = []
         while True:
@@ -546,25 +523,25 @@ class MessageSender:
         try:
             return await self._request(route, body)
         except Refused as error:
-            if error.code != THREAD_ARCHIVED:
+            if error.code != errors.THREAD_ARCHIVED:
                 raise
             thread = Route("PATCH", "/channels/{channel_id}", channel_id=route.channel_id)
             try:
                 await self._request(thread, MessageBody({"archived": False}))
-            except DeliveryError:
+            except bp.DeliveryError:
                 raise error from None
         return await self._request(route, body)
 
     async def _request(self, route: Route, body: MessageBody | None = None) -> Any:
         try:
             return await send_body(self._send_request, route, body)
-        except ErrorResponse as error:
-            if error.code == UNKNOWN_MESSAGE:
+        except errors.ErrorResponse as error:
+            if error.code == errors.UNKNOWN_MESSAGE:
                 raise MessageNotFound(str(error)) from error
-            cause = to_delivery_error(error)
-            raise Refused(str(cause), error) if isinstance(cause, Undeliverable) else cause from error
+            cause = errors.to_delivery_error(error)
+            raise Refused(str(cause), error) if isinstance(cause, bp.Undeliverable) else cause from error
         except FAILURES as error:
-            raise to_delivery_error(error) from error
+            raise errors.to_delivery_error(error) from error
 
     async def read(self, route: Route) -> dict[str, Any]:
         """Return an object of Discord's; empty where it cannot be read."""
@@ -586,9 +563,9 @@ class MessageSender:
         if until is not None and seconds > 0:
             cause = f"a moderator of the server has given the bot a timeout until {until:%Y-%m-%d %H:%M} UTC"
             self._problems.report(str(channel["id"]), cause)
-            raise NotSent(cause, retry_after=seconds)
+            raise bp.NotSent(cause, retry_after=seconds)
 
-    async def find_message(self, delivery: Delivery, is_same: Callable[[Any], bool]) -> str:
+    async def find_message(self, delivery: bp.Delivery, is_same: Callable[[Any], bool]) -> str:
         """Search the messages since the first attempt; return the id of the one, empty where there is none.
 
         Raises DeliveryUnknown if they cannot be read now, DeliveryHeld if they never can be.
@@ -598,7 +575,7 @@ class MessageSender:
         for _ in range(MAX_PAGES):
             page = await self._fetch_page(channel_id, {"after": str(after_id), "limit": str(PAGE_SIZE)})
             if not page and not await self._fetch_page(channel_id, {"limit": "1"}):
-                raise DeliveryHeld("the channel shows no message: without Read Message History none can be searched")
+                raise bp.DeliveryHeld("the channel shows no message: without Read Message History none can be searched")
             for message in page:
                 if is_same(message):
                     message_id = str(message["id"])
@@ -606,56 +583,56 @@ class MessageSender:
             if len(page) < PAGE_SIZE:
                 return ""
             after_id = max(int(message["id"]) for message in page)
-        raise DeliveryHeld("too many messages were sent since to search them all")
+        raise bp.DeliveryHeld("too many messages were sent since to search them all")
 
     async def _fetch_page(self, channel_id: str, query: Mapping[str, str]) -> list[Any]:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
         try:
             page: list[Any] = await self._send_request(route, params=query)
-        except ErrorResponse as error:
+        except errors.ErrorResponse as error:
             if error.is_final:
-                raise DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
+                raise bp.DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
             raise _to_not_searched(error) from error
         except FAILURES as error:
             raise _to_not_searched(error) from error
         return page
 
 
-def thread_name_of(delivery: Delivery) -> str:
+def thread_name_of(delivery: bp.Delivery) -> str:
     """Return the name of the thread that a delivery opens."""
     return shorten(delivery.content.text, MAX_THREAD_NAME)
 
 
-class Refused(Undeliverable):
+class Refused(bp.Undeliverable):
     """Discord refuses a request for good."""
 
-    def __init__(self, cause: str, error: ErrorResponse) -> None:
+    def __init__(self, cause: str, error: errors.ErrorResponse) -> None:
         super().__init__(cause)
         self.status, self.code = error.status, error.code
 
     @property
     def is_of_channel(self) -> bool:
         """Whether it concerns the channel, and not what is sent."""
-        return self.status in (403, 404) or self.code in (THREAD_ARCHIVED, THREAD_LOCKED)
+        return self.status in (403, 404) or self.code in (errors.THREAD_ARCHIVED, errors.THREAD_LOCKED)
 
 
-class MessageNotFound(Undeliverable):
+class MessageNotFound(bp.Undeliverable):
     """The message does not exist any more."""
 
 
-def _to_not_searched(error: Exception) -> DeliveryUnknown:
-    cause = to_delivery_error(error)
-    retry_after = cause.retry_after if isinstance(cause, NotSent | DeliveryUnknown) else None
-    return DeliveryUnknown(f"it could not be searched for yet: {cause}", retry_after=retry_after)
+def _to_not_searched(error: Exception) -> bp.DeliveryUnknown:
+    cause = errors.to_delivery_error(error)
+    retry_after = cause.retry_after if isinstance(cause, bp.NotSent | bp.DeliveryUnknown) else None
+    return bp.DeliveryUnknown(f"it could not be searched for yet: {cause}", retry_after=retry_after)
 
 
 def _next_step(error: Refused, body: MessageBody) -> tuple[MessageBody, str] | None:
     """Return what to send instead of a refused body, and the permission that the bot lacks; None if nothing is left."""
-    if error.code == NO_MESSAGE_HISTORY and "message_reference" in body.json:
+    if error.code == errors.NO_MESSAGE_HISTORY and "message_reference" in body.json:
         return without_reference(body), "Read Message History"
-    if error.code == MISSING_PERMISSIONS and body.files:
+    if error.code == errors.MISSING_PERMISSIONS and body.files:
         return without_files(body), "Attach Files"
-    if error.code == MISSING_PERMISSIONS and body.json.get("embeds"):
+    if error.code == errors.MISSING_PERMISSIONS and body.json.get("embeds"):
         return without_embeds(body), "Embed Links"
     if error.status in (400, 413) and not error.is_of_channel and has_extras(body):
         return without_extras(body), ""
@@ -674,11 +651,11 @@ async def send_body(send_request: SendRequest, route: Route, body: MessageBody |
 
 def parse_message_id(response: Any) -> str:
     if not isinstance(response, dict) or not str(response.get("id", "")).isdigit():
-        raise DeliveryUnknown("Discord's response has no message id")
+        raise bp.DeliveryUnknown("Discord's response has no message id")
     return str(response["id"])
 
 
-def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
+def _is_same_message(message: Any, delivery: bp.Delivery, bot_id: int) -> bool:
     if not isinstance(message, dict) or str(message.get("author", {}).get("id")) != str(bot_id):
         return False
     if message.get("nonce"):
@@ -689,7 +666,7 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
     return is_answer and has_files_of(message, delivery) and is_text_of(str(message.get("content")), delivery)
 
 
-def has_files_of(message: Mapping[str, Any], delivery: Delivery) -> bool:
+def has_files_of(message: Mapping[str, Any], delivery: bp.Delivery) -> bool:
     """Return whether a message has the files of a part, or none, where the bot may not send any."""
     received = [attachment.get("filename") for attachment in message.get("attachments") or ()]
     return received in ([file_name_of(file) for file in delivery.content.attachments if file.data is not None], [])
@@ -719,12 +696,12 @@ def build_address(application_id: int, token: str) -> str:
     return f"{ADDRESS_PREFIX}{application_id}/{token}"
 
 
-def is_outside(delivery: Delivery) -> bool:
+def is_outside(delivery: bp.Delivery) -> bool:
     """Return whether a delivery answers a question from outside."""
     return delivery.target.startswith(OUTSIDE_PREFIX)
 
 
-def is_response(delivery: Delivery) -> bool:
+def is_response(delivery: bp.Delivery) -> bool:
     """Return whether a delivery is sent with the token of an interaction."""
     return delivery.target.startswith(ADDRESS_PREFIX)
 
@@ -757,10 +734,10 @@ class ResponseSender:
     def __init__(self, send_request: SendRequest, clock: Clock) -> None:
         self._send_request, self._clock = send_request, clock
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Show a part, and return the id of its message."""
         if self._clock() - delivery.created_at > LIFETIME:
-            raise Undeliverable(EXPIRED)
+            raise bp.Undeliverable(EXPIRED)
         webhook_id, _, token = delivery.target.removeprefix(ADDRESS_PREFIX).partition("/")
         ids = {"webhook_id": webhook_id, "webhook_token": token}
         kind, body = _kind_of(delivery), build_response_body(delivery.content.text, delivery.content.choices)
@@ -773,31 +750,31 @@ class ResponseSender:
             message = await self._request(Route("POST", FOLLOW_UP_PATH, **ids), json=body)
         return str(message.get("id", "")) if isinstance(message, dict) else ""
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Show a part again whose outcome is unknown, where that cannot be seen twice."""
         if _kind_of(delivery) is not ResponseKind.ORIGINAL:
-            raise Undeliverable(UNCLEAR)
+            raise bp.Undeliverable(UNCLEAR)
         return await self.deliver(delivery)
 
     async def _delete(self, route: Route) -> None:
         try:
             await self._request(route)
-        except Undeliverable as error:
+        except bp.Undeliverable as error:
             if str(error) == EXPIRED:
                 raise
 
     async def _request(self, route: Route, **arguments: Any) -> Any:
         try:
             return await self._send_request(route, **arguments)
-        except (*REQUEST_ERRORS, ValueError) as error:
+        except (*errors.REQUEST_ERRORS, ValueError) as error:
             raise to_response_error(error) from error
 
 
-def to_response_error(error: Exception) -> DeliveryError:
+def to_response_error(error: Exception) -> bp.DeliveryError:
     """Return the DeliveryError that a failed request with the token of an interaction means for its part."""
-    is_expired = isinstance(error, ErrorResponse) and not error.is_foreign and error.status == 401
-    return Undeliverable(EXPIRED) if is_expired else to_delivery_error(error)
+    is_expired = isinstance(error, errors.ErrorResponse) and not error.is_foreign and error.status == 401
+    return bp.Undeliverable(EXPIRED) if is_expired else errors.to_delivery_error(error)
 
 
-def _kind_of(delivery: Delivery) -> ResponseKind:
+def _kind_of(delivery: bp.Delivery) -> ResponseKind:
     return ResponseKind(delivery.content.metadata[KIND_KEY])

@@ -5,20 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientTimeout
 
+import bot.platform as bp
 from adapters.farcaster.config import FarcasterSettings
 from adapters.farcaster.incoming import NO_USER, Cast, User, read_user
 from adapters.farcaster.messages import CastId
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    DeliveryUnknown,
-    NotSent,
-    describe_client_error,
-    find_network,
-    read_bounded,
-    write_body,
-)
 from bot.text import shorten
 
 REQUEST_TIMEOUT, CONNECT_TIMEOUT = 20.0, 10.0
@@ -43,7 +35,7 @@ class RequestRefused(Exception):
 
 
 class HubClient:
-    """The client of one account; open between `open` and `close`.
+    """The client of one account, which sends while its `session` is open.
 
     Calls raise NotSent if nothing was sent or the hub limits requests, RequestRefused if it refuses, and
     DeliveryUnknown if the result is unknown.
@@ -51,20 +43,9 @@ class HubClient:
 
     def __init__(self, settings: FarcasterSettings, environment: Mapping[str, str]) -> None:
         self._hub = settings.farcaster_hub
-        self._headers = {"User-Agent": "Greenroom"} | ({"x-api-key": settings.api_key} if settings.api_key else {})
-        self._network = find_network(self._hub, environment)
-        self._session: ClientSession | None = None
-
-    async def open(self) -> None:
-        """Open the HTTP session."""
+        headers = {"User-Agent": "Greenroom"} | ({"x-api-key": settings.api_key} if settings.api_key else {})
         timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        self._session = self._network.open_session(headers=self._headers, timeout=timeout)
-
-    async def close(self) -> None:
-        """Close the HTTP session."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        self.session = bp.PlatformSession(self._hub, environment, self._hub, headers=headers, timeout=timeout)
 
     async def page(self, name: str, query: Mapping[str, str], token: str = "") -> tuple[Sequence[Any], str]:
         """Return a page of messages, newest first, and the token of the next one; empty if there is none."""
@@ -113,37 +94,25 @@ class HubClient:
         label: str = "",
     ) -> Json:
         """Return the JSON object that answers; `label` names the crash points around the body of the request."""
-        if self._session is None:
-            raise NotSent("the hub is not connected")
         headers: dict[str, str] = {}
         if body is not None:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
-        try:
-            async with self._session.request(
-                method,
-                f"{self._hub}/v1/{name}",
-                params=query,
-                data=None if body is None else write_body(body, label),
-                headers=headers,
-                allow_redirects=False,
-            ) as response:
-                answer = await read_bounded(response, MAX_RESPONSE_BYTES)
-        except NOT_SENT_ERRORS as error:
-            raise NotSent(f"{self._hub}: {describe_client_error(error)}") from error
-        except (ClientError, TimeoutError, OSError) as error:
-            raise DeliveryUnknown(f"{self._hub}: {describe_client_error(error)}") from error
+        data = None if body is None else bp.write_body(body, label)
+        response, answer = await self.session.fetch(
+            method, f"{self._hub}/v1/{name}", MAX_RESPONSE_BYTES, params=query, data=data, headers=headers
+        )
         return _read_answer(response.status, response.headers.get("Retry-After", ""), answer)
 
 
 def _read_answer(status: int, retry_after: str, answer: bytes | None) -> Json:
     """Return the object of an answer; raise for one that is no success."""
     if status == 429:
-        raise NotSent(
+        raise bp.NotSent(
             "the hub allows no more requests for now",
             retry_after=float(retry_after) if retry_after.isdecimal() else LIMIT_SECONDS,
         )
     if status >= 500:
-        raise DeliveryUnknown(f"the hub says {status}")
+        raise bp.DeliveryUnknown(f"the hub says {status}")
     try:
         read = json.loads(answer or b"")
     except ValueError:
@@ -153,5 +122,5 @@ def _read_answer(status: int, retry_after: str, answer: bytes | None) -> Json:
         detail = ": ".join(str(field) for field in fields if field)
         raise RequestRefused(status, shorten(detail, MAX_DETAIL_LENGTH))
     if not isinstance(read, dict):
-        raise DeliveryUnknown("what the hub answers is no JSON object, or too large")
+        raise bp.DeliveryUnknown("what the hub answers is no JSON object, or too large")
     return read

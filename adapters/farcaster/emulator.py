@@ -18,18 +18,7 @@ from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from bot import Clock, system_clock
-from bot.testing import (
-    EmulatorActions,
-    EmulatorMessage,
-    EmulatorRoom,
-    EmulatorServer,
-    EmulatorUser,
-    EventRecorder,
-    FaultResponse,
-    PlatformControl,
-    SendFault,
-)
+from bot import Clock, system_clock, testing
 
 BOT_FID, FIRST_PERSON_FID = 1000, 2000
 EPOCH_SECONDS = 1_609_459_200  # 2021-01-01
@@ -108,7 +97,7 @@ def decode_fields(data: bytes) -> list[tuple[int, Field]]:
     return fields
 
 
-class Emulator(EmulatorServer):
+class Emulator(testing.EmulatorServer):
     """An emulated hub for one account or more; `environment` has the variables of a bot that uses the first.
 
     Each of `faults` applies to the next calls of its endpoint, such as `POST /v1/submitMessage`.
@@ -130,8 +119,8 @@ class Emulator(EmulatorServer):
         self.page_size = 1000
         self.submissions: list[str] = []  # the hash of each message that was right, repeated ones too
         self.calls: list[Call] = []
-        self.faults: list[FaultResponse] = []
-        self.recorder = EventRecorder()
+        self.faults: list[testing.FaultResponse] = []
+        self.recorder = testing.EventRecorder()
         self.fid = self.add_bot(username)
         self.page = self.open_page(FarcasterView(self), self.recorder)
 
@@ -328,7 +317,7 @@ class Emulator(EmulatorServer):
         return {"data": {**data, "network": "FARCASTER_NETWORK_MAINNET"}, "hash": cast.hash}
 
 
-class FarcasterView(EmulatorActions):
+class FarcasterView(testing.EmulatorActions):
     """One timeline of all casts, for every account that is no character's."""
 
     platform = "Farcaster"
@@ -337,16 +326,16 @@ class FarcasterView(EmulatorActions):
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
 
-    def rooms(self) -> Sequence[EmulatorRoom]:
+    def rooms(self) -> Sequence[testing.EmulatorRoom]:
         names = self._emulator.names.items()
-        people = tuple(EmulatorUser(name, f"@{name}") for fid, name in names if fid not in self._emulator.keys)
-        return [EmulatorRoom("timeline", "all casts", people, HINT)]
+        people = tuple(testing.EmulatorUser(name, f"@{name}") for fid, name in names if fid not in self._emulator.keys)
+        return [testing.EmulatorRoom("timeline", "all casts", people, HINT)]
 
-    def bots(self) -> Sequence[EmulatorUser]:
+    def bots(self) -> Sequence[testing.EmulatorUser]:
         names = (self._emulator.names[fid] for fid in self._emulator.keys)
-        return [EmulatorUser(f"@{name}", f"@{name}") for name in names]
+        return [testing.EmulatorUser(f"@{name}", f"@{name}") for name in names]
 
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+    def messages(self, room_id: str) -> Sequence[testing.EmulatorMessage]:
         return [self._to_page_message(cast) for cast in self._emulator.casts.values()]
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
@@ -354,10 +343,10 @@ class FarcasterView(EmulatorActions):
         self._emulator.say(user_id, text.strip(), parent=(replied.fid, replied.hash) if replied else None)
         return ""
 
-    def _to_page_message(self, cast: CastRecord) -> EmulatorMessage:
+    def _to_page_message(self, cast: CastRecord) -> testing.EmulatorMessage:
         name = self._emulator.names[cast.fid]
         at = datetime.fromtimestamp(cast.timestamp + EPOCH_SECONDS).astimezone()
-        return EmulatorMessage(
+        return testing.EmulatorMessage(
             cast.id,
             f"@{name}",
             cast.shown,
@@ -375,7 +364,7 @@ class FarcasterView(EmulatorActions):
         return f"cast:{cast.id}"
 
 
-class FarcasterControl(PlatformControl):
+class FarcasterControl(testing.PlatformControl):
     """One person who mentions the first account in one thread.
 
     The account has stored what it read once it looks for newer casts.
@@ -418,12 +407,14 @@ class FarcasterControl(PlatformControl):
         """Return the casts of the account."""
         return [cast.shown for cast in self._emulator.bot_casts]
 
-    def fail_next_send(self, fault: SendFault) -> None:
+    def fail_next_send(self, fault: testing.SendFault) -> None:
         """Make the next cast fail in this way."""
-        is_refused = fault is SendFault.REFUSED
+        is_refused = fault is testing.SendFault.REFUSED
         headers = {"Retry-After": "1"} if is_refused else {}
-        is_late = fault is SendFault.LOST_AFTER
-        self._emulator.faults.append(FaultResponse(_SEND, 429 if is_refused else 0, headers=headers, is_late=is_late))
+        is_late = fault is testing.SendFault.LOST_AFTER
+        self._emulator.faults.append(
+            testing.FaultResponse(_SEND, 429 if is_refused else 0, headers=headers, is_late=is_late)
+        )
 
 
 @asynccontextmanager

@@ -7,22 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, FormData
+from aiohttp import ClientError, ClientResponse, ClientTimeout, FormData
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
+import bot.platform as bp
 from adapters.mastodon.config import MastodonSettings
 from adapters.mastodon.incoming import Account, Instance, Media, Status, Thread
 from bot import Attachment, Clock
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    DeliveryUnknown,
-    NotSent,
-    describe_client_error,
-    find_network,
-    read_bounded,
-    write_body,
-)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -47,12 +39,12 @@ class RequestRefused(Exception):
         self.status = status
 
 
-class UnreadableAnswer(DeliveryUnknown):
+class UnreadableAnswer(bp.DeliveryUnknown):
     """The server answered what cannot be read."""
 
 
 class MastodonClient:
-    """One account's client; open between `open` and `close`.
+    """One account's client, which sends while its `session` is open.
 
     Calls raise NotSent if nothing was sent or the server limits requests, RequestRefused if it refuses, and
     DeliveryUnknown if the result is unknown. An endpoint whose limit is used up is not called.
@@ -60,20 +52,11 @@ class MastodonClient:
 
     def __init__(self, settings: MastodonSettings, environment: Mapping[str, str], clock: Clock) -> None:
         self._server, self._clock = settings.mastodon_server, clock
-        self._headers = {"Authorization": f"Bearer {settings.token}", "User-Agent": "Greenroom"}
-        self._network = find_network(self._server, environment)
-        self._session: ClientSession | None = None
+        headers = {"Authorization": f"Bearer {settings.token}", "User-Agent": "Greenroom"}
+        self.session = bp.PlatformSession(
+            self._server, environment, self._server, headers=headers, read_bufsize=MAX_LINE_BYTES
+        )
         self._limited_until: dict[str, datetime] = {}  # by method and kind of object
-
-    async def open(self) -> None:
-        """Open the HTTP session."""
-        self._session = self._network.open_session(headers=self._headers, read_bufsize=MAX_LINE_BYTES)
-
-    async def close(self) -> None:
-        """Close the HTTP session."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     async def own_account(self) -> Account:
         """Return the account of the token."""
@@ -144,9 +127,7 @@ class MastodonClient:
         target = URL(url or self._server).with_scheme(URL(self._server).scheme)  # never without TLS if that has it
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=STREAM_TIMEOUT)
         try:
-            async with self._open_session.get(
-                target / "api/v1/streaming/user", timeout=timeout, allow_redirects=False
-            ) as response:
+            async with self.session.request("GET", target / "api/v1/streaming/user", timeout=timeout) as response:
                 if response.status != 200:
                     raise RequestRefused(response.status, "no stream of events")
                 yield "open", ""
@@ -158,7 +139,7 @@ class MastodonClient:
                     elif field == "data":
                         yield name, value.strip()
         except (ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: a line that is too long
-            raise DeliveryUnknown(f"the stream of events broke: {describe_client_error(error)}") from error
+            raise bp.DeliveryUnknown(f"the stream of events broke: {bp.describe_client_error(error)}") from error
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
         """Send one request with the options of `_request` and return the JSON of its answer."""
@@ -182,23 +163,17 @@ class MastodonClient:
         """Return status and body of an answer; `label` names the crash points around the body of the request."""
         endpoint, now = f"{method} {path.split('/')[3]}", self._clock()
         if (until := self._limited_until.get(endpoint, now)) > now:
-            raise NotSent(f"Mastodon allows no more calls of {endpoint} for now", retry_after=_seconds(until - now))
+            raise bp.NotSent(f"Mastodon allows no more calls of {endpoint} for now", retry_after=_seconds(until - now))
         url, headers = f"{self._server}{path}", {"Idempotency-Key": key} if key else {}
         data: Any = form
         if body is not None:
             encoded = json.dumps(body).encode()
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
-            data = write_body(encoded, label)
+            data = bp.write_body(encoded, label)
         timeout = ClientTimeout(total=UPLOAD_TIMEOUT if form else REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        try:
-            async with self._open_session.request(
-                method, url, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                answer = await read_bounded(response, MAX_RESPONSE_BYTES)
-        except NOT_SENT_ERRORS as error:
-            raise NotSent(f"{self._server}: {describe_client_error(error)}") from error
-        except (ClientError, TimeoutError, OSError) as error:
-            raise DeliveryUnknown(f"{self._server}: {describe_client_error(error)}") from error
+        response, answer = await self.session.fetch(
+            method, url, MAX_RESPONSE_BYTES, params=query, data=data, headers=headers, timeout=timeout
+        )
         self._note_limit(endpoint, response)
         self._check(response, answer)
         return response.status, answer or b""
@@ -208,22 +183,16 @@ class MastodonClient:
         if answer is None:
             raise UnreadableAnswer(f"Mastodon says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
         if response.status >= 500:
-            raise DeliveryUnknown(f"Mastodon says {response.status}")
+            raise bp.DeliveryUnknown(f"Mastodon says {response.status}")
         if response.status == 429:
             wait = _reset_of(response, self._clock()) - self._clock()
-            raise NotSent("Mastodon allows no more calls for now", retry_after=_seconds(wait))
+            raise bp.NotSent("Mastodon allows no more calls for now", retry_after=_seconds(wait))
         if not 200 <= response.status < 300:
             raise RequestRefused(response.status, _detail_of(answer))
 
     def _note_limit(self, endpoint: str, response: ClientResponse) -> None:
         if response.status == 429 or response.headers.get("X-RateLimit-Remaining") == "0":
             self._limited_until[endpoint] = _reset_of(response, self._clock())
-
-    @property
-    def _open_session(self) -> ClientSession:
-        if self._session is None:
-            raise NotSent("Mastodon is not connected")
-        return self._session
 
 
 def _reset_of(response: ClientResponse, now: datetime) -> datetime:

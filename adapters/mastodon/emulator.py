@@ -19,18 +19,7 @@ from aiohttp import web
 
 from adapters.mastodon.incoming import Instance
 from adapters.mastodon.outgoing import count_characters
-from bot import Clock, system_clock
-from bot.testing import (
-    EmulatorActions,
-    EmulatorMessage,
-    EmulatorRoom,
-    EmulatorServer,
-    EmulatorUser,
-    EventRecorder,
-    FaultResponse,
-    PlatformControl,
-    SendFault,
-)
+from bot import Clock, system_clock, testing
 
 USERNAME = "greenroom_bot"
 MAX_CHARACTERS = 500
@@ -94,7 +83,7 @@ class Call:
 Respond = Callable[[Call], Any]
 
 
-class Emulator(EmulatorServer):
+class Emulator(testing.EmulatorServer):
     """An emulated Mastodon for one account or more; `environment` has the variables of a bot that uses the first.
 
     Each of `faults` applies to the next calls of its endpoint, such as `POST /api/v1/statuses`.
@@ -120,8 +109,8 @@ class Emulator(EmulatorServer):
         self.media_delay = 0
         self.has_streams = True
         self.calls: list[Call] = []
-        self.faults: list[FaultResponse] = []
-        self.recorder = EventRecorder()
+        self.faults: list[testing.FaultResponse] = []
+        self.recorder = testing.EventRecorder()
         self._streams: dict[str, list[asyncio.Queue[str]]] = {}
         self.username = username
         self.add_account(username)
@@ -493,7 +482,7 @@ class Emulator(EmulatorServer):
         return "".join(f"<p>{part.replace(chr(10), '<br />')}</p>" for part in re.split(r"\n{2,}", escaped))
 
 
-class MastodonView(EmulatorActions):
+class MastodonView(testing.EmulatorActions):
     """One timeline of all posts, for every account that is no character."""
 
     platform = "Mastodon"
@@ -502,16 +491,16 @@ class MastodonView(EmulatorActions):
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
 
-    def rooms(self) -> Sequence[EmulatorRoom]:
+    def rooms(self) -> Sequence[testing.EmulatorRoom]:
         accounts = self._emulator.accounts.items()
-        people = tuple(EmulatorUser(name, f"@{name}") for name, account in accounts if not account["bot"])
-        return [EmulatorRoom("timeline", "all posts", people, HINT)]
+        people = tuple(testing.EmulatorUser(name, f"@{name}") for name, account in accounts if not account["bot"])
+        return [testing.EmulatorRoom("timeline", "all posts", people, HINT)]
 
-    def bots(self) -> Sequence[EmulatorUser]:
+    def bots(self) -> Sequence[testing.EmulatorUser]:
         accounts = self._emulator.accounts.items()
-        return [EmulatorUser(f"@{name}", f"@{name}") for name, account in accounts if account["bot"]]
+        return [testing.EmulatorUser(f"@{name}", f"@{name}") for name, account in accounts if account["bot"]]
 
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+    def messages(self, room_id: str) -> Sequence[testing.EmulatorMessage]:
         return [self._to_page_message(post) for post in self._emulator.posts.values() if not post.is_deleted]
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
@@ -524,10 +513,10 @@ class MastodonView(EmulatorActions):
         self._emulator.say(user_id, text.removeprefix("!").strip(), visibility=visibility, reply_to_id=reply_to)
         return ""
 
-    def _to_page_message(self, post: PostRecord) -> EmulatorMessage:
+    def _to_page_message(self, post: PostRecord) -> testing.EmulatorMessage:
         account = self._emulator.accounts[post.author]
         notes = [post.visibility, *([f"content warning: {post.warning}"] if post.warning else [])]
-        return EmulatorMessage(
+        return testing.EmulatorMessage(
             post.id,
             f"@{post.author}",
             post.text,
@@ -549,7 +538,7 @@ class MastodonView(EmulatorActions):
         return f"status:{post.id}"
 
 
-class MastodonControl(PlatformControl):
+class MastodonControl(testing.PlatformControl):
     """One person who writes direct posts to the first account, which has read one once it asks for newer ones."""
 
     def __init__(self, emulator: Emulator, username: str, settings: Mapping[str, Mapping[str, str]]) -> None:
@@ -590,16 +579,16 @@ class MastodonControl(PlatformControl):
         """Return the posts of the account, without the mention that they begin with."""
         return self._emulator.bot_texts
 
-    def fail_next_send(self, fault: SendFault) -> None:
+    def fail_next_send(self, fault: testing.SendFault) -> None:
         """Make the next post fail in this way."""
         soon = (self._emulator._clock() + timedelta(seconds=1)).isoformat()
-        is_refused = fault is SendFault.REFUSED
+        is_refused = fault is testing.SendFault.REFUSED
         self._emulator.faults.append(
-            FaultResponse(
+            testing.FaultResponse(
                 "POST /api/v1/statuses",
                 429 if is_refused else 0,
                 headers={"X-RateLimit-Reset": soon} if is_refused else {},
-                is_late=fault is SendFault.LOST_AFTER,
+                is_late=fault is testing.SendFault.LOST_AFTER,
             )
         )
 

@@ -4,19 +4,9 @@ import json
 import logging
 from typing import Any
 
+from adapters.mastodon import incoming
 from adapters.mastodon.client import MastodonClient, RequestRefused, UnreadableAnswer
 from adapters.mastodon.config import MastodonSettings
-from adapters.mastodon.incoming import (
-    PLATFORM,
-    THREAD_CONTEXT,
-    BotIdentity,
-    Notification,
-    ReceivedPost,
-    Status,
-    Thread,
-    build_world,
-    to_entity,
-)
 from bot.platform import AgentHandle, InboundMessage, Reaction, StreamCursor
 
 logger = logging.getLogger(__name__)
@@ -31,17 +21,17 @@ class NotificationReceiver:
     """The notifications of one account. Calls raise as the client and the inbox do."""
 
     def __init__(
-        self, handle: AgentHandle, identity: BotIdentity, client: MastodonClient, settings: MastodonSettings
+        self, handle: AgentHandle, identity: incoming.BotIdentity, client: MastodonClient, settings: MastodonSettings
     ) -> None:
         self._handle, self._identity, self._client, self._settings = handle, identity, client, settings
-        self._world = build_world(identity.host, identity.agent_id)
+        self._world = incoming.build_world(identity.host, identity.agent_id)
 
     async def poll(self, *, is_backfill: bool) -> None:
         """Read and store what is new. With `is_backfill` old mentions are stored and not answered.
 
         At the very first call only the latest page is read, and what the account has answered is not answered again.
         """
-        position = await self._handle.cursor(PLATFORM, self._identity.account, POSITION_KEY)
+        position = await self._handle.cursor(incoming.PLATFORM, self._identity.account, POSITION_KEY)
         is_repeated = False
         while True:
             page = await self._client.notifications(position)
@@ -56,7 +46,7 @@ class NotificationReceiver:
             newest = max([position or "0", *ids], key=_order)
             if not page and position is not None:
                 return
-            cursor = StreamCursor(PLATFORM, self._identity.account, POSITION_KEY, newest)
+            cursor = StreamCursor(incoming.PLATFORM, self._identity.account, POSITION_KEY, newest)
             await self._handle.submit_tolerant(messages, cursor)
             if position is None or (newest == position and is_repeated):  # a server may ignore the position
                 return
@@ -69,7 +59,7 @@ class NotificationReceiver:
                 await self._handle.edits.delete_messages(room.id, [data])
         elif name == "status.update":
             try:
-                status = Status.model_validate(json.loads(data))
+                status = incoming.Status.model_validate(json.loads(data))
             except ValueError as error:
                 await self._record_unreadable("", data, error)
                 return
@@ -77,7 +67,7 @@ class NotificationReceiver:
                 return
             if await self._handle.conversations.room_of_message(self._world.id, status.id):
                 thread = await self._thread_of(status, needs_thread=False)
-                received = ReceivedPost(status, self._identity, thread.ancestors)
+                received = incoming.ReceivedPost(status, self._identity, thread.ancestors)
                 revision = round(status.edited_at.timestamp() * 1000)
                 event_id = f"{status.id} edited {status.edited_at.isoformat()}"
                 denied_by = self._denying_rule(received)
@@ -87,7 +77,7 @@ class NotificationReceiver:
 
     async def _read(self, raw: Any, *, is_first: bool, is_backfill: bool) -> list[InboundMessage]:
         """Return the messages of a notification; any other one takes effect at once."""
-        notification = Notification.model_validate(raw)
+        notification = incoming.Notification.model_validate(raw)
         status = notification.status
         if notification.type == "follow_request":
             await self._answer_follower(notification)
@@ -97,11 +87,13 @@ class NotificationReceiver:
             return await self._read_mention(status, is_first=is_first, is_backfill=is_backfill or is_first)
         return []
 
-    async def _read_mention(self, status: Status, *, is_first: bool, is_backfill: bool) -> list[InboundMessage]:
+    async def _read_mention(
+        self, status: incoming.Status, *, is_first: bool, is_backfill: bool
+    ) -> list[InboundMessage]:
         """Return a mention after the posts above it; nothing where a rule ignores its room."""
         thread = await self._thread_of(status, needs_thread=is_first)
-        received = ReceivedPost(status, self._identity, thread.ancestors)
-        rule = self._handle.room_rules.find(PLATFORM, received.room.external_id, self._identity.host)
+        received = incoming.ReceivedPost(status, self._identity, thread.ancestors)
+        rule = self._handle.room_rules.find(incoming.PLATFORM, received.room.external_id, self._identity.host)
         if rule.is_ignored:
             return []
         own_id = self._identity.own.id
@@ -111,34 +103,34 @@ class NotificationReceiver:
         is_known = await self._handle.conversations.room(received.room.id) is not None
         context = [post for post in received.context() if not (is_known and post.status.account.id == own_id)]
         return [
-            *(post.to_inbound(denied_by=THREAD_CONTEXT) for post in context[-MAX_CONTEXT:]),
+            *(post.to_inbound(denied_by=incoming.THREAD_CONTEXT) for post in context[-MAX_CONTEXT:]),
             received.to_inbound(denied_by=denied_by, is_backfill=is_backfill),
         ]
 
-    def _denying_rule(self, received: ReceivedPost) -> str:
-        rule = self._handle.room_rules.find(PLATFORM, received.room.external_id, self._identity.host)
+    def _denying_rule(self, received: incoming.ReceivedPost) -> str:
+        rule = self._handle.room_rules.find(incoming.PLATFORM, received.room.external_id, self._identity.host)
         return rule.refusal_for(received.mention, is_direct=received.room.type.is_direct)
 
-    async def _thread_of(self, status: Status, *, needs_thread: bool) -> Thread:
+    async def _thread_of(self, status: incoming.Status, *, needs_thread: bool) -> incoming.Thread:
         """Return the posts around a post; none where it answers none, or the server does not show them."""
         if status.in_reply_to_id is None and not needs_thread:
-            return Thread()
+            return incoming.Thread()
         try:
             return await self._client.thread(status.id)
         except (RequestRefused, UnreadableAnswer) as error:
             logger.info("the thread of post %s is not read: %s", status.id, error)
-            return Thread()
+            return incoming.Thread()
 
-    async def _add_reaction(self, notification: Notification, status: Status) -> None:
+    async def _add_reaction(self, notification: incoming.Notification, status: incoming.Status) -> None:
         """Store a favourite or a boost of a post that the agent has made."""
         if room := await self._handle.conversations.room_of_message(self._world.id, status.id):
-            author = to_entity(notification.account, self._identity)
+            author = incoming.to_entity(notification.account, self._identity)
             emoji = EMOJIS[notification.type]
             await self._handle.edits.add_reaction(
                 Reaction(self._world, room, author, status.id, emoji, notification.created_at)
             )
 
-    async def _answer_follower(self, notification: Notification) -> None:
+    async def _answer_follower(self, notification: incoming.Notification) -> None:
         """Accept a request to follow if its sender is on the list."""
         name = self._identity.full_name(notification.account.acct)
         allowed = {item.removeprefix("@").lower() for item in self._settings.mastodon_allowed_followers}
@@ -151,7 +143,7 @@ class NotificationReceiver:
             logger.warning("the request of %s to follow could not be accepted: %s", name, error)
 
     async def _record_unreadable(self, event_id: str, raw: object, error: object) -> None:
-        await self._handle.record_unreadable(PLATFORM, self._identity.account, event_id, raw, error)
+        await self._handle.record_unreadable(incoming.PLATFORM, self._identity.account, event_id, raw, error)
 
 
 def _order(notification_id: str) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import bot.platform as bp
 from adapters.matrix.client import REQUEST_TIMEOUT, Json, MatrixClient, Refused, path_of
 from adapters.matrix.config import PLATFORM, REQUIRED_VARIABLES, MatrixSettings
 from adapters.matrix.incoming import IncomingContext, content_of
@@ -17,30 +18,6 @@ from adapters.matrix.outgoing import build_edit, build_file, build_text, relate,
 from adapters.matrix.receiving import FILTER, SYNC_CURSOR, SyncReceiver
 from adapters.matrix.rooms import Identity, RoomDirectory, RoomTarget, text_at
 from bot import ConfigError, Content, Room, Settings, TemporaryError, system_clock
-from bot.platform import (
-    Account,
-    AccountAdapter,
-    AgentHandle,
-    Backoff,
-    ConnectionStatus,
-    CursorReader,
-    Delivery,
-    DeliveryError,
-    DeliveryHeld,
-    DeliveryUnknown,
-    DisconnectCause,
-    FetchError,
-    InboxClosed,
-    KnownPeople,
-    MessageGone,
-    NotSent,
-    ReactionSet,
-    StreamCursor,
-    TaskSet,
-    TokenCheck,
-    disconnect_cause,
-    select_accounts,
-)
 from bot.store import CheckReport
 
 logger = logging.getLogger(__name__)
@@ -55,37 +32,37 @@ REMOVAL, DUPLICATE_REACTION = "removal", "M_DUPLICATE_ANNOTATION"
 MAX_TRANSACTION_AGE = timedelta(hours=23)  # a homeserver remembers transaction ids for a day
 
 
-class MatrixAccount(Account):
+class MatrixAccount(bp.Account):
     """The account of one character. Opened and closed by the adapter."""
 
-    def __init__(self, handle: AgentHandle) -> None:
+    def __init__(self, handle: bp.AgentHandle) -> None:
         self._handle = handle
         self._settings = handle.settings.load(MatrixSettings)
         self._identity = Identity(handle.agent_id, self._settings.matrix_user)
         self.keys = (self._identity.user_id,)
         self.rooms = RoomDirectory(self._identity)
         self.client = MatrixClient(self._settings, handle.settings.network_environment())
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, agent_id=handle.agent_id)
+        self.status = bp.ConnectionStatus(PLATFORM, handle.character.name, agent_id=handle.agent_id)
         self.status.account = self._identity.user_id
-        self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED)
-        self._known_people = KnownPeople[str]()
+        self._token_check = bp.TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED)
+        self._known_people = bp.KnownPeople[str]()
         self._device_since: datetime | None = None  # since when the token has been that of this device
         self._receiver: SyncReceiver | None = None
         self._position = ""  # behind the last response; stored where it brought events
-        self._tasks = TaskSet(f"{self._identity.user_id} on Matrix")
+        self._tasks = bp.TaskSet(f"{self._identity.user_id} on Matrix")
 
     async def open(self) -> None:
         """Open the HTTP session and start receiving in the background."""
-        await self.client.__aenter__()
+        await self.client.session.__aenter__()
         self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Stop all tasks and close the session."""
         await self._token_check.close()
         await self._tasks.cancel()
-        await self.client.__aexit__()
+        await self.client.session.__aexit__()
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send a part; the homeserver takes a part of the same id once."""
         self._check_connected()
         target = RoomTarget.parse(delivery.target)
@@ -93,18 +70,18 @@ class MatrixAccount(Account):
         content = relate(await self._build(delivery.content, target), target, reply_to)
         return await self._send(target, delivery.id, content)
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Send a part of unknown outcome again: the homeserver returns the id of the first one if there is one."""
         first = delivery.first_attempt_at or delivery.created_at
         if self._device_since is None:
-            raise DeliveryUnknown("not connected yet")
+            raise bp.DeliveryUnknown("not connected yet")
         if first < self._device_since:
-            raise DeliveryHeld("it may have been sent with the token of another device")
+            raise bp.DeliveryHeld("it may have been sent with the token of another device")
         if system_clock() - first > MAX_TRANSACTION_AGE:
-            raise DeliveryHeld("the homeserver does not remember any more whether it arrived")
+            raise bp.DeliveryHeld("the homeserver does not remember any more whether it arrived")
         return await self.deliver(delivery)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Replace a message, or redact it if its new content is empty."""
         self._check_connected()
         target, event_id = RoomTarget.parse(delivery.target), delivery.replaces_external_id
@@ -113,7 +90,7 @@ class MatrixAccount(Account):
         if event is None or not content_of(event):
             if is_deletion:
                 return event_id
-            raise MessageGone("the message was deleted from the room: it is not sent again")
+            raise bp.MessageGone("the message was deleted from the room: it is not sent again")
         transaction_id = transaction_id_of_edit(delivery.id, event_id, delivery.content)
         if is_deletion:
             path = path_of("rooms", target.room_id, "redact", event_id, transaction_id)
@@ -123,7 +100,7 @@ class MatrixAccount(Account):
             await self._send(target, transaction_id, content, "edit")
         return event_id
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set a reaction, after the one that it replaces was redacted; return the id of its event."""
         self._check_connected()
         target, earlier, emoji = RoomTarget.parse(delivery.target), delivery.replaces_external_id, delivery.content.text
@@ -147,7 +124,7 @@ class MatrixAccount(Account):
 
     async def _run(self) -> None:
         """Connect and receive until the inbox closes; while the token is refused, wait until it is accepted."""
-        failures, backoff = 0, Backoff(1.0, MAX_RETRY_DELAY)
+        failures, backoff = 0, bp.Backoff(1.0, MAX_RETRY_DELAY)
         while True:
             retry_after = 0.0
             try:
@@ -157,21 +134,21 @@ class MatrixAccount(Account):
                 self.status.connected()
                 failures = 0
                 continue
-            except InboxClosed:
+            except bp.InboxClosed:
                 return
             except Refused as error:
                 if error.is_about_token and await self._token_check.confirm():
                     await self._token_check.wait_accepted()
                     continue
-                self.status.failed(DisconnectCause.PLATFORM, error)
-            except (NotSent, DeliveryUnknown) as error:
-                self.status.failed(disconnect_cause(error), error)
+                self.status.failed(bp.DisconnectCause.PLATFORM, error)
+            except (bp.NotSent, bp.DeliveryUnknown) as error:
+                self.status.failed(bp.disconnect_cause(error), error)
                 retry_after = error.retry_after or 0.0
             except TemporaryError as error:  # nothing can be stored, which the store reports itself
                 logger.info("events of %s are delayed: %s", self._identity.user_id, error)
             except Exception as error:  # a defect must not end receiving
                 logger.exception("events of %s could not be processed", self._identity.user_id)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
             failures += 1
             await asyncio.sleep(backoff.delay(failures, retry_after=retry_after))
 
@@ -180,7 +157,7 @@ class MatrixAccount(Account):
         owner = await self.client.get("account/whoami")
         if owner.get("user_id") != self._identity.user_id:
             problem = f"MATRIX_TOKEN is that of {owner.get('user_id')}, not of MATRIX_USER {self._identity.user_id}"
-            self.status.stopped(DisconnectCause.REFUSED, problem)
+            self.status.stopped(bp.DisconnectCause.REFUSED, problem)
             return False
         await self._note_device(text_at(owner, "device_id"))
         self._known_people.add_bot(self._identity.user_id)
@@ -203,7 +180,7 @@ class MatrixAccount(Account):
         stored = json.loads(await self._handle.cursor(PLATFORM, self._identity.user_id, DEVICE_CURSOR) or "{}")
         if stored.get("id") != device_id:
             stored = {"id": device_id, "since": system_clock().isoformat()}
-            cursor = StreamCursor(PLATFORM, self._identity.user_id, DEVICE_CURSOR, json.dumps(stored))
+            cursor = bp.StreamCursor(PLATFORM, self._identity.user_id, DEVICE_CURSOR, json.dumps(stored))
             await self._handle.submit_all([], cursor)
         self._device_since = datetime.fromisoformat(stored["since"])
 
@@ -225,7 +202,7 @@ class MatrixAccount(Account):
             await self.client.get("account/whoami")
         except Refused as error:
             return False if error.is_about_token else None
-        except DeliveryError:
+        except bp.DeliveryError:
             return None
         return True
 
@@ -239,8 +216,8 @@ class MatrixAccount(Account):
         name = file.name or file.title or "file"
         try:
             address = await self._checked(self.client.upload(file.data or b"", name, file.content_type))
-        except DeliveryUnknown as error:
-            raise NotSent(f"the file could not be uploaded: {error}") from error
+        except bp.DeliveryUnknown as error:
+            raise bp.NotSent(f"the file could not be uploaded: {error}") from error
         except Refused as error:  # such as one that is too large
             logger.warning("%s cannot be sent: %s", name, error)
             return build_text(f"{content.text}\n\n({name} could not be sent.)".strip(), people)
@@ -258,15 +235,15 @@ class MatrixAccount(Account):
         path = path_of("rooms", target.room_id, "send", kind, transaction_id)
         event_id = (await self._checked(self.client.put(path, content, label=label))).get("event_id")
         if not isinstance(event_id, str):
-            raise DeliveryUnknown("the homeserver returned no id of the event")
+            raise bp.DeliveryUnknown("the homeserver returned no id of the event")
         return event_id
 
     def _check_connected(self) -> None:
         """Raise NotSent while the token is not accepted, or it is not known whose it is."""
         if self._token_check.is_refused:
-            raise NotSent(TOKEN_REFUSED, retry_after=self._token_check.retry_after)
+            raise bp.NotSent(TOKEN_REFUSED, retry_after=self._token_check.retry_after)
         if self._device_since is None:
-            raise NotSent("not connected yet")
+            raise bp.NotSent("not connected yet")
 
     async def _checked(self, request: Awaitable[T]) -> T:
         """Return the result of a request. Raises NotSent where it is refused for the token: that may be renewed."""
@@ -276,10 +253,10 @@ class MatrixAccount(Account):
             if not error.is_about_token:
                 raise
             await self._token_check.confirm()
-            raise NotSent(TOKEN_REFUSED, retry_after=self._token_check.retry_after) from None
+            raise bp.NotSent(TOKEN_REFUSED, retry_after=self._token_check.retry_after) from None
 
 
-class MatrixAdapter(AccountAdapter[MatrixAccount]):
+class MatrixAdapter(bp.AccountAdapter[MatrixAccount]):
     """One account for each character; it is known by its user id."""
 
     platform = PLATFORM
@@ -294,15 +271,15 @@ class MatrixAdapter(AccountAdapter[MatrixAccount]):
         """Return the line in italics."""
         return f"*{text}*"
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send one part of a reply and return the id of its event."""
         return await self.account_for(delivery).deliver(delivery)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Replace a sent message, or redact it if its new content is empty."""
         return await self.account_for(delivery).edit(delivery)
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Send an uncertain part again under the same transaction id, which shows it once."""
         return await self.account_for(delivery).reconcile(delivery)
 
@@ -310,11 +287,11 @@ class MatrixAdapter(AccountAdapter[MatrixAccount]):
         """Return the id of the event with which a thread begins."""
         return RoomTarget.parse(room.external_id).thread_id
 
-    def find_reactions(self, room: Room) -> ReactionSet:
+    def find_reactions(self, room: Room) -> bp.ReactionSet:
         """Return all emoji."""
-        return ReactionSet()
+        return bp.ReactionSet()
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or redact a reaction."""
         return await self.account_for(delivery).react(delivery)
 
@@ -327,8 +304,8 @@ class MatrixAdapter(AccountAdapter[MatrixAccount]):
         server, _, media_id = address.partition("/")
         try:
             return await account.client.download(server, media_id)
-        except DeliveryError as error:
-            raise FetchError(f"the homeserver does not return the file: {error}") from None
+        except bp.DeliveryError as error:
+            raise bp.FetchError(f"the homeserver does not return the file: {error}") from None
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Start or stop the typing indicator in a room."""
@@ -336,28 +313,29 @@ class MatrixAdapter(AccountAdapter[MatrixAccount]):
             await account.show_typing(RoomTarget.parse(room.external_id), is_active=active)
 
 
-def user_id_of(handle: AgentHandle) -> str:
+def user_id_of(handle: bp.AgentHandle) -> str:
     """Return the user id of a character's account."""
     return handle.settings.load(MatrixSettings).matrix_user
 
 
-def open_matrix(handles: Sequence[AgentHandle]) -> MatrixAdapter:
+def open_matrix(handles: Sequence[bp.AgentHandle]) -> MatrixAdapter:
     """Create the adapter for all characters with an account. Raises ConfigError if two have the same."""
-    accounts = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, user_id_of, label="MATRIX_USER")
+    accounts = bp.select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, user_id_of, label="MATRIX_USER")
     if not accounts:
         raise ConfigError(f"no character has an account on Matrix: set {', '.join(REQUIRED_VARIABLES)}")
     return MatrixAdapter(map(MatrixAccount, accounts.values()))
 
 
-async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> CheckReport:
     """Check the account of a character's settings without sending any message."""
     loaded = settings.load(MatrixSettings)
     label = f"{loaded.matrix_user} at {loaded.matrix_homeserver}"
-    async with MatrixClient(loaded, settings.network_environment()) as client:
+    client = MatrixClient(loaded, settings.network_environment())
+    async with client.session:
         try:
             owner = await client.get("account/whoami")
             joined = await client.get("joined_rooms")
-        except DeliveryError as error:
+        except bp.DeliveryError as error:
             is_about_token = isinstance(error, Refused) and error.is_about_token
             problem = TOKEN_REFUSED if is_about_token else f"{error}: check the network and MATRIX_HOMESERVER"
             return CheckReport(label, exists=False, problems=(problem,))

@@ -1,26 +1,15 @@
 """Requests of the client-server API for one account, and the exceptions that their failures are."""
 
 import json
-from asyncio import timeout
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientResponse, ClientTimeout
 from yarl import URL
 
+import bot.platform as bp
 from adapters.matrix.config import MatrixSettings
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    DeliveryError,
-    DeliveryUnknown,
-    NotSent,
-    Undeliverable,
-    describe_client_error,
-    find_network,
-    read_bounded,
-    write_body,
-)
 from bot.text import shorten
 
 Json = dict[str, Any]
@@ -31,7 +20,7 @@ MAX_RETRY_SECONDS = 3600.0
 CLIENT, MEDIA, UPLOAD = "/_matrix/client/v3", "/_matrix/client/v1/media/download", "/_matrix/media/v3/upload"
 
 
-class Refused(Undeliverable):
+class Refused(bp.Undeliverable):
     """The homeserver refused a request: its status and its code, such as M_FORBIDDEN."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
@@ -53,19 +42,9 @@ class MatrixClient:
 
     def __init__(self, settings: MatrixSettings, environment: Mapping[str, str]) -> None:
         self.url = settings.matrix_homeserver or ""
-        self._token = settings.matrix_token.get_secret_value() if settings.matrix_token else ""
-        self._network = find_network(self.url, environment)
-        self._http: ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        headers = {"Authorization": f"Bearer {self._token}"}
-        timeout = ClientTimeout(total=None, connect=CONNECT_TIMEOUT)
-        self._http = self._network.open_session(headers=headers, timeout=timeout)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._http is not None:
-            await self._http.close()
+        token = settings.matrix_token.get_secret_value() if settings.matrix_token else ""
+        headers = {"Authorization": f"Bearer {token}"}
+        self.session = bp.PlatformSession(self.url, environment, "the homeserver", headers=headers)
 
     async def get(
         self, path: str, parameters: Mapping[str, str] | None = None, seconds: float = REQUEST_TIMEOUT
@@ -92,14 +71,14 @@ class MatrixClient:
             return await self._call("PUT", f"{CLIENT}/{path}", json=body)
         data = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
-        return await self._call("PUT", f"{CLIENT}/{path}", data=write_body(data, label), headers=headers)
+        return await self._call("PUT", f"{CLIENT}/{path}", data=bp.write_body(data, label), headers=headers)
 
     async def upload(self, data: bytes, name: str, content_type: str) -> str:
         """Upload a file and return its `mxc:` address; no user sees it until an event names it."""
         headers, params = {"Content-Type": content_type or "application/octet-stream"}, {"filename": name}
         response = await self._call("POST", UPLOAD, UPLOAD_TIMEOUT, data=data, headers=headers, params=params)
         if not isinstance(address := response.get("content_uri"), str):
-            raise NotSent("the homeserver returned no address of the file")
+            raise bp.NotSent("the homeserver returned no address of the file")
         return address
 
     async def download(self, server: str, media_id: str) -> bytes:
@@ -108,22 +87,15 @@ class MatrixClient:
 
     async def _call(self, method: str, path: str, seconds: float = REQUEST_TIMEOUT, **options: Any) -> Json:
         if (values := _parse(await self._fetch(method, path, seconds, MAX_RESPONSE_BYTES, **options))) is None:
-            raise DeliveryUnknown("the response is not a JSON object")
+            raise bp.DeliveryUnknown("the response is not a JSON object")
         return values
 
     async def _fetch(self, method: str, path: str, seconds: float, max_bytes: int, **options: Any) -> bytes:
-        if self._http is None:
-            raise NotSent("not connected")
         url = URL(f"{self.url.rstrip('/')}{path}", encoded=True)
-        try:
-            async with timeout(seconds), self._http.request(method, url, allow_redirects=False, **options) as response:
-                body = await read_bounded(response, max_bytes)
-        except NOT_SENT_ERRORS as error:
-            raise NotSent(describe_client_error(error)) from error
-        except (ClientError, TimeoutError, OSError) as error:
-            raise DeliveryUnknown(describe_client_error(error)) from error
+        options["timeout"] = ClientTimeout(total=seconds, connect=CONNECT_TIMEOUT)
+        response, body = await self.session.fetch(method, url, max_bytes, **options)
         if body is None:
-            raise DeliveryUnknown(f"the response is larger than {max_bytes} bytes")
+            raise bp.DeliveryUnknown(f"the response is larger than {max_bytes} bytes")
         if response.status != 200:
             raise _error_of(response, body)
         return body
@@ -137,15 +109,15 @@ def _parse(body: bytes) -> Json | None:
     return values if isinstance(values, dict) else None
 
 
-def _error_of(response: ClientResponse, body: bytes) -> DeliveryError:
+def _error_of(response: ClientResponse, body: bytes) -> bp.DeliveryError:
     """Return the exception for a response that is not 200."""
     values, status = _parse(body) or {}, response.status
     code = shorten(str(values.get("errcode") or "without a code"), MAX_DETAIL_LENGTH)
     detail = shorten(str(values.get("error") or response.reason or ""), MAX_DETAIL_LENGTH)
     if status == 429:
-        return NotSent("the homeserver limits the rate", retry_after=_retry_after(response, values))
+        return bp.NotSent("the homeserver limits the rate", retry_after=_retry_after(response, values))
     if status >= 500:
-        return DeliveryUnknown(f"the homeserver responds with {status}: {detail}")
+        return bp.DeliveryUnknown(f"the homeserver responds with {status}: {detail}")
     return Refused(status, code, detail)
 
 

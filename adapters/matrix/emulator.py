@@ -13,15 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bot.testing import (
-    EmulatorMessage,
-    EmulatorRoom,
-    EmulatorServer,
-    EmulatorUser,
-    EventRecorder,
-    PlatformControl,
-    SendFault,
-)
+from bot import testing
 
 Json = dict[str, Any]
 SERVER_NAME, KIM = "localhost", "@kim:localhost"
@@ -40,19 +32,19 @@ class BotAccount:
     room_id: str
 
 
-class Homeserver(EmulatorServer):
+class Homeserver(testing.EmulatorServer):
     """Direct chats of Kim, in one stream of events; a position in it is a number."""
 
     cancels_handlers = True
 
     def __init__(self, *, port: int = 0) -> None:
         super().__init__(port=port, hosts=())
-        self.recorder = EventRecorder()
+        self.recorder = testing.EventRecorder()
         self.accounts: dict[str, BotAccount] = {}  # by token
         self.stream: list[tuple[str, Json]] = []  # rooms and events
         self.uploads: dict[str, bytes] = {}
         self.read_position = 0  # up to which the bot has stored the events
-        self.faults: list[SendFault] = []
+        self.faults: list[testing.SendFault] = []
         self._transactions: dict[tuple[str, str], str] = {}
 
     def add_bot(self, name: str) -> Mapping[str, str]:
@@ -193,10 +185,10 @@ class Homeserver(EmulatorServer):
         """Carry out a request of a transaction id once, with the next fault."""
         key = (request.headers["Authorization"], request.match_info["transaction"])
         fault = self.faults.pop(0) if self.faults else None
-        if fault is SendFault.REFUSED:
+        if fault is testing.SendFault.REFUSED:
             body = {"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": REFUSED_MS}
             return web.json_response(body, status=429)
-        if fault is not SendFault.LOST_BEFORE and key not in self._transactions:
+        if fault is not testing.SendFault.LOST_BEFORE and key not in self._transactions:
             self._transactions[key] = act()
         if fault is not None and request.transport is not None:
             request.transport.abort()
@@ -223,17 +215,17 @@ class MatrixView:
     def __init__(self, server: Homeserver) -> None:
         self._server = server
 
-    def rooms(self) -> Sequence[EmulatorRoom]:
-        people = (EmulatorUser(KIM, "Kim"),)
-        return [EmulatorRoom(bot.room_id, bot.name, people, HINT) for bot in self._server.accounts.values()]
+    def rooms(self) -> Sequence[testing.EmulatorRoom]:
+        people = (testing.EmulatorUser(KIM, "Kim"),)
+        return [testing.EmulatorRoom(bot.room_id, bot.name, people, HINT) for bot in self._server.accounts.values()]
 
-    def bots(self) -> Sequence[EmulatorUser]:
-        return [EmulatorUser(bot.user_id, bot.name) for bot in self._server.accounts.values()]
+    def bots(self) -> Sequence[testing.EmulatorUser]:
+        return [testing.EmulatorUser(bot.user_id, bot.name) for bot in self._server.accounts.values()]
 
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+    def messages(self, room_id: str) -> Sequence[testing.EmulatorMessage]:
         names = {KIM: "Kim", **{bot.user_id: bot.name for bot in self._server.accounts.values()}}
         return [
-            EmulatorMessage(
+            testing.EmulatorMessage(
                 event["event_id"],
                 names[event["sender"]],
                 event["content"]["body"],
@@ -255,7 +247,7 @@ class MatrixView:
         """Do nothing: Matrix has no buttons."""
 
 
-class MatrixControl(PlatformControl):
+class MatrixControl(testing.PlatformControl):
     """Kim in the chat with the first character, who has read an event once the bot asks for those behind it."""
 
     def __init__(self, server: Homeserver, names: Sequence[str]) -> None:
@@ -298,7 +290,7 @@ class MatrixControl(PlatformControl):
         media = {content["filename"]: content["url"] for content in contents if "url" in content}
         return {name: self.server.uploads[url.rpartition("/")[2]] for name, url in media.items()}
 
-    def fail_next_send(self, fault: SendFault) -> None:
+    def fail_next_send(self, fault: testing.SendFault) -> None:
         """Make the next message of the bot fail in this way."""
         self.server.faults.append(fault)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+import bot.platform as bp
 from adapters.matrix.client import Json, MatrixClient, Refused, path_of
 from adapters.matrix.config import PLATFORM, MatrixSettings
 from adapters.matrix.incoming import (
@@ -24,28 +25,12 @@ from adapters.matrix.incoming import (
 from adapters.matrix.outgoing import build_text, split_text
 from adapters.matrix.rooms import RoomState, RoomTarget, build_entity, text_at
 from bot import CommandResponse, Content, Role, TemporaryError
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    BoundedDict,
-    ChannelProblems,
-    CommandInvocation,
-    DeliveryError,
-    DeliveryUnknown,
-    InboundMessage,
-    InboxClosed,
-    NotSent,
-    Reaction,
-    ResponseTarget,
-    StreamCursor,
-    TaskSet,
-)
 
 logger = logging.getLogger(__name__)
 SYNC_CURSOR, ENCRYPTED_CURSOR = "sync", "encrypted"
 MAX_MISSED = 100
 MAX_LOOKUPS = 3  # of an event that the homeserver fails to return
-JOIN_ATTEMPTS, JOIN_PAUSES = 6, Backoff(2.0, 60.0)
+JOIN_ATTEMPTS, JOIN_PAUSES = 6, bp.Backoff(2.0, 60.0)
 MAX_REACTIONS, MAX_ENCRYPTED_ROOMS = 10_000, 1_000
 COMMAND_TIMEOUT = 5.0
 STATE_TYPES = [
@@ -62,7 +47,7 @@ FILTER = json.dumps({"presence": {"types": []}, "account_data": {"types": []}, "
 ENCRYPTED_TEXT = (
     "This room is encrypted, and I cannot read encrypted messages. Please write to me in a room without encryption."
 )
-RETRY_ERRORS = (InboxClosed, TemporaryError, DeliveryError)  # the same events are asked for again
+RETRY_ERRORS = (bp.InboxClosed, TemporaryError, bp.DeliveryError)  # the same events are asked for again
 
 
 class SyncReceiver:
@@ -70,23 +55,23 @@ class SyncReceiver:
 
     def __init__(
         self,
-        handle: AgentHandle,
+        handle: bp.AgentHandle,
         client: MatrixClient,
         settings: MatrixSettings,
         context: IncomingContext,
         direct_rooms: dict[str, list[str]],
         note_user: Callable[[str, str], None],
-        tasks: TaskSet,
+        tasks: bp.TaskSet,
     ) -> None:
         self._handle, self._client, self._settings, self._context = handle, client, settings, context
         self._rooms, self._identity = context.rooms, context.identity
         self._direct_rooms, self._note_user, self._tasks = direct_rooms, note_user, tasks
         self._command_names = frozenset(spec.name for spec in handle.commands)
-        self._problems = ChannelProblems(logger, "Matrix room")
-        self._reactions = BoundedDict[str, Reaction](MAX_REACTIONS)  # a deleted one does not say what it was
-        self._failed_lookups = BoundedDict[str, int](MAX_REACTIONS)
+        self._problems = bp.ChannelProblems(logger, "Matrix room")
+        self._reactions = bp.BoundedDict[str, bp.Reaction](MAX_REACTIONS)  # a deleted one does not say what it was
+        self._failed_lookups = bp.BoundedDict[str, int](MAX_REACTIONS)
         self._replacements = set[str]()  # rooms that were joined because they are said to replace another
-        self._messages: list[InboundMessage] = []
+        self._messages: list[bp.InboundMessage] = []
 
     async def receive(self, response: Json, since: str, *, may_be_old: bool) -> None:
         """Store the events of a response and its position. Raises what `AgentHandle.submit` does, and DeliveryError."""
@@ -105,7 +90,7 @@ class SyncReceiver:
         for room_id in rooms.get("leave") or {}:
             await self._leave(room_id)
         if rooms.keys() - {"join"} or any(map(_has_events, joined.values())):  # not where a person is typing
-            cursor = StreamCursor(PLATFORM, self._identity.user_id, SYNC_CURSOR, response["next_batch"])
+            cursor = bp.StreamCursor(PLATFORM, self._identity.user_id, SYNC_CURSOR, response["next_batch"])
             await self._submit_messages(cursor)
         for room_id, changes in joined.items():
             self._note_typing(room_id, changes)
@@ -201,15 +186,15 @@ class SyncReceiver:
                 report = membership.add_member if is_in else membership.remove_member
                 await report(world, member, event_id=event["event_id"])
 
-    async def _submit_messages(self, cursor: StreamCursor | None = None) -> None:
+    async def _submit_messages(self, cursor: bp.StreamCursor | None = None) -> None:
         """Store the messages that were read so far, before what may refer to them."""
         messages, self._messages = self._messages, []
         if messages or cursor is not None:
             await self._handle.submit_tolerant(messages, cursor)
 
-    async def _run_command(self, command: CommandInvocation) -> None:
+    async def _run_command(self, command: bp.CommandInvocation) -> None:
         """Run a command; one that takes longer goes on while the next events are read."""
-        target = ResponseTarget(command.room.external_id, self._split_response, command.message_id)
+        target = bp.ResponseTarget(command.room.external_id, self._split_response, command.message_id)
         task = self._tasks.start(self._handle.run_command(command, target))
         await asyncio.wait([task], timeout=COMMAND_TIMEOUT)
         if task.done():
@@ -286,11 +271,11 @@ class SyncReceiver:
             try:
                 await self._client.post(f"join/{path_of(room_id)}", {}, **parameters)
                 return
-            except DeliveryError as error:
+            except bp.DeliveryError as error:
                 if isinstance(error, Refused) or attempt == JOIN_ATTEMPTS:
                     self._problems.report(room_id, f"{problem}: {error}")
                     return
-                retry_after = error.retry_after if isinstance(error, NotSent) else None
+                retry_after = error.retry_after if isinstance(error, bp.NotSent) else None
                 await asyncio.sleep(JOIN_PAUSES.delay(attempt, retry_after=retry_after or 0.0))
 
     async def _leave(self, room_id: str) -> None:
@@ -316,7 +301,7 @@ class SyncReceiver:
         """Return an event that another names; None if it cannot be had, or the homeserver fails at it each time."""
         try:
             return await self._client.find(path_of("rooms", room_id, "event", event_id))
-        except DeliveryUnknown:
+        except bp.DeliveryUnknown:
             self._failed_lookups[event_id] = self._failed_lookups.get(event_id, 0) + 1
             if self._failed_lookups[event_id] < MAX_LOOKUPS:
                 raise
@@ -331,15 +316,15 @@ class SyncReceiver:
         path = path_of("rooms", state.room_id, "send", "m.room.message", f"encrypted-{state.room_id}")
         try:
             await self._client.put(path, build_text(ENCRYPTED_TEXT, ()))
-        except DeliveryError as error:
+        except bp.DeliveryError as error:
             self._problems.report(state.room_id, f"it is encrypted, and nothing can be said there: {error}")
             return
         informed = [*informed, state.room_id][-MAX_ENCRYPTED_ROOMS:]
-        cursor = StreamCursor(PLATFORM, self._identity.user_id, ENCRYPTED_CURSOR, json.dumps(informed))
+        cursor = bp.StreamCursor(PLATFORM, self._identity.user_id, ENCRYPTED_CURSOR, json.dumps(informed))
         await self._handle.submit_all([], cursor)
 
     async def _mark_read(self, room_id: str, event_id: str) -> None:
-        with suppress(DeliveryError):  # the next marker will do
+        with suppress(bp.DeliveryError):  # the next marker will do
             body = {"m.fully_read": event_id, "m.read": event_id}
             await self._client.post(f"rooms/{path_of(room_id)}/read_markers", body)
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from telegram import User, WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
+import bot.platform as bp
 from adapters.telegram.client import (
     PARSE_ERRORS,
     TOKEN_REFUSED,
@@ -38,22 +39,6 @@ from adapters.telegram.receiving import (
 )
 from adapters.telegram.sending import MessageSender
 from bot import BotError, ChannelType, ConfigError, Content, Room, Settings
-from bot.platform import (
-    Account,
-    AccountAdapter,
-    AgentHandle,
-    Backoff,
-    ConnectionStatus,
-    CursorReader,
-    Delivery,
-    FetchError,
-    ReactionSet,
-    TaskSet,
-    TimeSource,
-    TokenCheck,
-    TypingIndicator,
-    share_accounts,
-)
 from bot.store import CheckReport, StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -62,25 +47,25 @@ TYPING_TIMEOUT = 4.0
 TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
-class TelegramAccount(Account):
+class TelegramAccount(bp.Account):
     """The bot of these characters, one or several that share it. Opened and closed by the adapter.
 
     Raises ConfigError where two of them have the same name.
     """
 
     def __init__(
-        self, handles: Sequence[AgentHandle], settings: TelegramSettings, limits: Limits, time_source: TimeSource
+        self, handles: Sequence[bp.AgentHandle], settings: TelegramSettings, limits: Limits, time_source: bp.TimeSource
     ) -> None:
         self._handles, self._handle, self._settings = tuple(handles), handles[0], settings
         handle = self._handle
         self._limits, self._time = limits, time_source
         self.client = BotClient(settings, limits, handle.settings.network_environment())
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
-        self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
+        self.status = bp.ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
+        self._token_check = bp.TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(
             self.client, settings, limits, time_source, self._token_check, self._on_chat_migrated
         )
-        self.typing_indicator = TypingIndicator(
+        self.typing_indicator = bp.TypingIndicator(
             self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
         )
         self._faces = Faces(settings.account, handles, time_source) if len(handles) > 1 else None
@@ -88,7 +73,7 @@ class TelegramAccount(Account):
         self._commands = (*handle.commands, *(self._faces.cast.specs if self._faces is not None else ()))
         self._listeners = [self._build_listener(handle, "", {}) for handle in handles]
         self._receiver: UpdateReceiver | None = None
-        self._tasks = TaskSet(f"bot {settings.account} on Telegram")
+        self._tasks = bp.TaskSet(f"bot {settings.account} on Telegram")
         self.webhook: Webhook | None = None
 
     @property
@@ -97,28 +82,28 @@ class TelegramAccount(Account):
         names = [handle.character.name for handle in self._handles] if self._faces is not None else []
         return max((2 * len(name) + 2 for name in names), default=0)
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send a part and return its message id."""
         return await self._note_sent(
             delivery, await self.message_sender.deliver(delivery, await self._find_name(delivery))
         )
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         return await self._note_sent(
             delivery, await self.message_sender.edit(delivery, await self._find_name(delivery))
         )
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Send a part again of which it is unknown whether it arrived, or hold it."""
         return await self._note_sent(
             delivery, await self.message_sender.reconcile(delivery, await self._find_name(delivery))
         )
 
-    async def _find_name(self, delivery: Delivery) -> str:
+    async def _find_name(self, delivery: bp.Delivery) -> str:
         return await self._faces.find_name(delivery) if self._faces is not None else ""
 
-    async def _note_sent(self, delivery: Delivery, message_id: str) -> str:
+    async def _note_sent(self, delivery: bp.Delivery, message_id: str) -> str:
         target = ChatTarget.parse(delivery.target)
         if self._receiver is not None and message_id.isdecimal():  # reactions to it do not name the topic
             self._receiver.note_topic(target.chat_id, int(message_id), target.topic_id)
@@ -126,7 +111,7 @@ class TelegramAccount(Account):
             await self._faces.note_sent(delivery, message_id)
         return message_id
 
-    def _account_of(self, handle: AgentHandle) -> str:
+    def _account_of(self, handle: bp.AgentHandle) -> str:
         return self._settings.account if self._faces is None else self._faces.account_of(handle)
 
     async def open(self) -> None:
@@ -145,7 +130,7 @@ class TelegramAccount(Account):
 
     async def _run(self) -> None:
         """Identify the bot and receive updates; while Telegram refuses the token, wait until it accepts it."""
-        failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
+        failures, backoff = 0, bp.Backoff(1.0, self._limits.max_retry_delay)
         while True:
             retry_after = 0.0
             try:
@@ -205,14 +190,14 @@ class TelegramAccount(Account):
         )
         return BotIdentity(self._handle.agent_id, self.client.account, user.username or "")
 
-    async def _load_former_chat_ids(self, handle: AgentHandle) -> dict[int, int]:
+    async def _load_former_chat_ids(self, handle: bp.AgentHandle) -> dict[int, int]:
         while True:
             try:
                 return await load_former_chat_ids(handle, self._account_of(handle))
             except StoreUnavailable:
                 await self._time.sleep(STORE_RETRY_SECONDS)
 
-    def _build_listener(self, handle: AgentHandle, username: str, former_chat_ids: dict[int, int]) -> Listener:
+    def _build_listener(self, handle: bp.AgentHandle, username: str, former_chat_ids: dict[int, int]) -> Listener:
         context = IncomingContext(
             BotIdentity(handle.agent_id, self._account_of(handle), username),
             handle.room_rules,
@@ -261,7 +246,7 @@ class TelegramAccount(Account):
 PRIVATE_DRAFT_INTERVAL, GROUP_DRAFT_INTERVAL = 1.0, 3.0
 
 
-class TelegramAdapter(AccountAdapter[TelegramAccount]):
+class TelegramAdapter(bp.AccountAdapter[TelegramAccount]):
     """Connects the bots of all characters while it is entered as a context manager."""
 
     platform = PLATFORM
@@ -271,11 +256,15 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
     voice_type = "audio/ogg"  # with Opus inside it is a voice message
 
     def __init__(
-        self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, time_source: TimeSource | None = None
+        self,
+        handles: Sequence[bp.AgentHandle],
+        *,
+        limits: Limits | None = None,
+        time_source: bp.TimeSource | None = None,
     ) -> None:
-        limits, time_source = limits or Limits(), time_source or TimeSource()
+        limits, time_source = limits or Limits(), time_source or bp.TimeSource()
         self._limits = limits
-        groups: dict[str, list[AgentHandle]] = {}
+        groups: dict[str, list[bp.AgentHandle]] = {}
         for handle in handles:
             groups.setdefault(read_settings(handle.settings).account, []).append(handle)
         self._settings = [read_settings(handle.settings) for handle, *_ in groups.values()]
@@ -322,20 +311,20 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
             return None
         return GROUP_DRAFT_INTERVAL if target.chat_id < 0 else PRIVATE_DRAFT_INTERVAL
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send one part of a reply and return its message id."""
         return await self.account_for(delivery).deliver(delivery)
 
-    async def edit(self, delivery: Delivery) -> str:
+    async def edit(self, delivery: bp.Delivery) -> str:
         """Edit a sent message, or delete it if its new content is empty."""
         return await self.account_for(delivery).edit(delivery)
 
-    def find_reactions(self, room: Room) -> ReactionSet | None:
+    def find_reactions(self, room: Room) -> bp.ReactionSet | None:
         """Return the reactions that a bot can set in a chat."""
         account = self.find_account(room.account)
         return account.message_sender.find_reactions(ChatTarget.parse(room.external_id)) if account else None
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove a reaction."""
         return await self.account_for(delivery).message_sender.react(delivery)
 
@@ -347,11 +336,11 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
             and not room.type.is_direct
         )
 
-    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+    async def open_thread(self, delivery: bp.Delivery, *, is_repeat: bool = False) -> str:
         """Open a topic; one of unknown outcome is marked or held, according to TELEGRAM_UNCLEAR."""
         return await self.account_for(delivery).message_sender.open_topic(delivery, is_repeat=is_repeat)
 
-    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+    def build_thread(self, delivery: bp.Delivery, room: Room) -> Room:
         """Return the room of a topic that was opened in a chat."""
         target = ChatTarget.parse(delivery.external_id)
         return replace(
@@ -363,7 +352,7 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
             parent_id=derive_room_id(room.account, ChatTarget(target.chat_id)),
         )
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""
         return await self.account_for(delivery).reconcile(delivery)
 
@@ -376,7 +365,7 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
         try:
             return await telegram_account.client.download(file_id)
         except TelegramError as error:
-            raise FetchError(error_text(error)) from None
+            raise bp.FetchError(error_text(error)) from None
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Start or stop the typing indicator in a room."""
@@ -393,12 +382,12 @@ class TelegramAdapter(AccountAdapter[TelegramAccount]):
         return account.webhook if account is not None else None
 
 
-def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
+def open_telegram(handles: Sequence[bp.AgentHandle]) -> TelegramAdapter:
     """Create the adapter for all characters with a token.
 
     Raises ConfigError if two have the same without TELEGRAM_FACES.
     """
-    groups = share_accounts(
+    groups = bp.share_accounts(
         handles,
         PLATFORM,
         ("TELEGRAM_BOT_TOKEN",),
@@ -413,7 +402,7 @@ def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
     return TelegramAdapter([handle for group in groups for handle in group])
 
 
-def _webhook_address(handle: AgentHandle) -> tuple[str, int, str] | None:
+def _webhook_address(handle: bp.AgentHandle) -> tuple[str, int, str] | None:
     settings = read_settings(handle.settings)
     if settings.telegram_webhook_url is None:
         return None
@@ -427,7 +416,7 @@ PRIVACY_MODE_HINT = (
 )
 
 
-async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> CheckReport:
     """Check the bot of a character's settings without sending any message."""
     loaded = read_settings(settings)
     if loaded.telegram_bot_token is None:

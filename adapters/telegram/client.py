@@ -22,46 +22,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
-from telegram import (
-    Bot,
-    CallbackQuery,
-    ChatMemberUpdated,
-    ChosenInlineResult,
-    InlineQuery,
-    Message,
-    MessageReactionUpdated,
-    TelegramObject,
-)
-from telegram.error import (
-    BadRequest,
-    ChatMigrated,
-    Conflict,
-    EndPointNotFound,
-    Forbidden,
-    InvalidToken,
-    NetworkError,
-    RetryAfter,
-    TelegramError,
-)
+import telegram
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
+import bot.platform as bp
 from adapters.telegram.config import Limits, TelegramSettings
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    BoundedDict,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    PlatformNetwork,
-    SlidingWindow,
-    Undeliverable,
-    describe_client_error,
-    disconnect_cause,
-    find_network,
-    read_bounded,
-    write_body,
-)
 from bot.text import shorten
 
 T = TypeVar("T")
@@ -103,8 +69,8 @@ class RateLimiter:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._bot_window = SlidingWindow(*BOT_LIMIT)
-        self._chats: BoundedDict[int, SlidingWindow | BurstLimit] = BoundedDict(MAX_CHATS)
+        self._bot_window = bp.SlidingWindow(*BOT_LIMIT)
+        self._chats: bp.BoundedDict[int, bp.SlidingWindow | BurstLimit] = bp.BoundedDict(MAX_CHATS)
 
     def acquire(self, chat_id: int, max_wait: float) -> float:
         """Reserve a message and return the seconds to wait; nothing is reserved beyond `max_wait`."""
@@ -138,11 +104,11 @@ class RateLimiter:
         """Block a chat for `seconds`, as requested by Telegram."""
         self._limit_of(chat_id).block(self._monotonic() + seconds)
 
-    def _limit_of(self, chat_id: int) -> SlidingWindow | BurstLimit:
+    def _limit_of(self, chat_id: int) -> bp.SlidingWindow | BurstLimit:
         if chat_id not in self._chats:
             is_group = chat_id < 0
             self._chats[chat_id] = (
-                SlidingWindow(*GROUP_LIMIT) if is_group else BurstLimit(PRIVATE_BURST, PRIVATE_INTERVAL)
+                bp.SlidingWindow(*GROUP_LIMIT) if is_group else BurstLimit(PRIVATE_BURST, PRIVATE_INTERVAL)
             )
         return self._chats[chat_id]
 
@@ -428,27 +394,29 @@ PROXY_STATUSES = frozenset({401, 403, 404, 407, 409})  # with a page instead of 
 DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
 INLINE_KINDS = ("inline_query", "chosen_inline_result")
-UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that may be requested: the library would look for 25
-    "message": Message,
-    "edited_message": Message,
-    "channel_post": Message,
-    "edited_channel_post": Message,
-    "guest_message": Message,
-    "callback_query": CallbackQuery,
-    "message_reaction": MessageReactionUpdated,
-    "my_chat_member": ChatMemberUpdated,
-    "chat_member": ChatMemberUpdated,
-    "inline_query": InlineQuery,
-    "chosen_inline_result": ChosenInlineResult,
+UPDATE_KINDS: Mapping[
+    str, type[telegram.TelegramObject]
+] = {  # those that may be requested: the library would look for 25
+    "message": telegram.Message,
+    "edited_message": telegram.Message,
+    "channel_post": telegram.Message,
+    "edited_channel_post": telegram.Message,
+    "guest_message": telegram.Message,
+    "callback_query": telegram.CallbackQuery,
+    "message_reaction": telegram.MessageReactionUpdated,
+    "my_chat_member": telegram.ChatMemberUpdated,
+    "chat_member": telegram.ChatMemberUpdated,
+    "inline_query": telegram.InlineQuery,
+    "chosen_inline_result": telegram.ChosenInlineResult,
 }
 MAX_UPDATES = 100  # per getUpdates call
 
 
-class NotConnected(NetworkError):
+class NotConnected(telegram.error.NetworkError):
     """No byte of the request was sent."""
 
 
-class TooManyRequests(TelegramError):
+class TooManyRequests(telegram.error.TelegramError):
     """Telegram asks to wait for `seconds`."""
 
     def __init__(self, seconds: float) -> None:
@@ -456,7 +424,7 @@ class TooManyRequests(TelegramError):
         self.seconds = seconds
 
 
-class ResponseTooLarge(NetworkError):
+class ResponseTooLarge(telegram.error.NetworkError):
     """The response is larger than its limit; a request may have been executed."""
 
 
@@ -475,7 +443,7 @@ class TelegramRequest(BaseRequest):
         max_bytes: int,
         *,
         hidden_parameters: Mapping[str, Mapping[str, str]],
-        network: PlatformNetwork,
+        network: bp.PlatformNetwork,
     ) -> None:
         self._hidden_parameters = hidden_parameters
         self._base_url, self._token = base_url, token
@@ -513,22 +481,22 @@ class TelegramRequest(BaseRequest):
         try:
             async with asyncio.timeout(timeout):
                 status, body = await self._send(self._session, method, url, request_data, max_bytes)
-        except NOT_SENT_ERRORS as error:
-            cause = describe_client_error(error)
+        except bp.NOT_SENT_ERRORS as error:
+            cause = bp.describe_client_error(error)
             raise NotConnected(f"{URL(self._base_url).host} cannot be reached: {cause}") from None
         except TimeoutError:
-            raise NetworkError(f"no response within {timeout:g} s") from None
+            raise telegram.error.NetworkError(f"no response within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise NetworkError(f"the connection broke ({type(error).__name__})") from None
+            raise telegram.error.NetworkError(f"the connection broke ({type(error).__name__})") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise TooManyRequests(_parse_retry_after(body))
         if status in PROXY_STATUSES and not is_file and not body.lstrip().startswith(b"{"):
             raise NotConnected(f"what answered with status {status} is not Telegram: a proxy, perhaps")
         label = "the file" if is_file else url.rpartition("/")[2]
         if status == HTTPStatus.NOT_FOUND and label != "getMe":
-            raise EndPointNotFound(f"{label}: not found")
+            raise telegram.error.EndPointNotFound(f"{label}: not found")
         if 400 <= status < 500 and status not in LIBRARY_STATUSES:  # such as 413: certainly not executed
-            raise BadRequest(f"{label}: HTTP {status}")
+            raise telegram.error.BadRequest(f"{label}: HTTP {status}")
         return status, body
 
     @staticmethod
@@ -539,7 +507,7 @@ class TelegramRequest(BaseRequest):
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise TelegramError("the response is not one of Telegram")
+            raise telegram.error.TelegramError("the response is not one of Telegram")
         return answer
 
     async def _send(
@@ -549,7 +517,7 @@ class TelegramRequest(BaseRequest):
         async with session.request(
             method, self._build_url(url), data=body, headers=headers, allow_redirects=False
         ) as response:
-            if (received := await read_bounded(response, max_bytes)) is None:
+            if (received := await bp.read_bounded(response, max_bytes)) is None:
                 raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
             return response.status, received
 
@@ -578,7 +546,7 @@ def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str])
         body = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
         label = crash_point_label.get()
-        return write_body(body, label) if label else body, headers
+        return bp.write_body(body, label) if label else body, headers
     form = aiohttp.FormData()
     for name, value in data.json_parameters.items():
         form.add_field(name, value)
@@ -596,7 +564,7 @@ def _parse_retry_after(body: bytes) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_RETRY_AFTER
 
 
-class BotClient(Bot):
+class BotClient(telegram.Bot):
     """API client of one bot. Only its transport knows the token."""
 
     def __init__(
@@ -606,7 +574,7 @@ class BotClient(Bot):
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
         webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
-        network = find_network(address, environment)
+        network = bp.find_network(address, environment)
         transports = [
             TelegramRequest(
                 address, token, limits, max_bytes, hidden_parameters={"setWebhook": webhook_parameters}, network=network
@@ -626,7 +594,7 @@ class BotClient(Bot):
         self._update_kinds = {name: kind for name, kind in UPDATE_KINDS.items() if switches.get(name, True)}
 
     @property
-    def update_kinds(self) -> Mapping[str, type[TelegramObject]]:
+    def update_kinds(self) -> Mapping[str, type[telegram.TelegramObject]]:
         """The kinds of updates that are requested and read."""
         return self._update_kinds
 
@@ -661,7 +629,7 @@ class BotClient(Bot):
         result = await self._post("getFile", {"file_id": file_id})
         path = result.get("file_path") if isinstance(result, dict) else None
         if not isinstance(path, str):
-            raise TelegramError("Telegram did not return the path of the file")
+            raise telegram.error.TelegramError("Telegram did not return the path of the file")
         return await self.request.retrieve(f"{FILES_PREFIX}/{path}")
 
 
@@ -669,11 +637,11 @@ TOKEN_REFUSED = "Telegram rejects the bot's token: set TELEGRAM_BOT_TOKEN to the
 PARSE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
-class ChatUnavailable(Undeliverable):
+class ChatUnavailable(bp.Undeliverable):
     """The bot was blocked or removed: nothing can be sent to the chat until a user writes there."""
 
 
-class TokenRefused(NotSent):
+class TokenRefused(bp.NotSent):
     """Telegram refused a call for its token, or nothing is sent because it refuses the token."""
 
     def __init__(self, retry_after: float | None = None) -> None:
@@ -685,75 +653,75 @@ def translate_errors() -> Iterator[None]:
     """Raise delivery errors for the errors of a request; ChatMigrated is passed on."""
     try:
         yield
-    except ChatMigrated:
+    except telegram.error.ChatMigrated:
         raise
     except TooManyRequests as error:
-        raise NotSent(str(error), retry_after=error.seconds) from None
-    except RetryAfter as error:  # reported without status 429
-        raise NotSent(error_text(error), retry_after=DEFAULT_RETRY_AFTER) from None
+        raise bp.NotSent(str(error), retry_after=error.seconds) from None
+    except telegram.error.RetryAfter as error:  # reported without status 429
+        raise bp.NotSent(error_text(error), retry_after=DEFAULT_RETRY_AFTER) from None
     except NotConnected as error:
-        raise NotSent(error.message) from None
-    except InvalidToken:
+        raise bp.NotSent(error.message) from None
+    except telegram.error.InvalidToken:
         raise TokenRefused from None
-    except Forbidden as error:
+    except telegram.error.Forbidden as error:
         raise ChatUnavailable(f"Telegram does not allow it: {error_text(error)}") from None
-    except (BadRequest, EndPointNotFound) as error:
-        raise Undeliverable(f"Telegram rejects it: {error_text(error)}") from None
-    except TelegramError as error:
-        raise DeliveryUnknown(error_text(error)) from None
+    except (telegram.error.BadRequest, telegram.error.EndPointNotFound) as error:
+        raise bp.Undeliverable(f"Telegram rejects it: {error_text(error)}") from None
+    except telegram.error.TelegramError as error:
+        raise bp.DeliveryUnknown(error_text(error)) from None
     except PARSE_ERRORS as error:  # a message that the library cannot parse
-        raise DeliveryUnknown(f"the response cannot be parsed ({type(error).__name__})") from None
+        raise bp.DeliveryUnknown(f"the response cannot be parsed ({type(error).__name__})") from None
 
 
-def disconnect_cause_of(error: Exception) -> DisconnectCause:
+def disconnect_cause_of(error: Exception) -> bp.DisconnectCause:
     """Return why Telegram could not be reached."""
     match error:
         case TooManyRequests():
-            return DisconnectCause.LIMITED
-        case Conflict():
-            return DisconnectCause.CONTESTED
-        case TelegramError():
-            return disconnect_cause(error)
-    return DisconnectCause.PLATFORM
+            return bp.DisconnectCause.LIMITED
+        case telegram.error.Conflict():
+            return bp.DisconnectCause.CONTESTED
+        case telegram.error.TelegramError():
+            return bp.disconnect_cause(error)
+    return bp.DisconnectCause.PLATFORM
 
 
 def error_text(error: Exception) -> str:
     """Return Telegram's error text as one short line."""
-    if isinstance(error, TelegramError):
+    if isinstance(error, telegram.error.TelegramError):
         return shorten(error.message, 200)
     return f"the response is invalid ({type(error).__name__})"
 
 
-def is_about_markup(error: BadRequest) -> bool:
+def is_about_markup(error: telegram.error.BadRequest) -> bool:
     """Return whether the entities were rejected."""
     text = error.message.lower()
     return "entit" in text or "parse" in text
 
 
-def is_too_long(error: BadRequest) -> bool:
+def is_too_long(error: telegram.error.BadRequest) -> bool:
     """Return whether the text was rejected for its length."""
     text = error.message.lower()
     return "too long" in text or "too_long" in text
 
 
-def is_topic_unavailable(error: BadRequest) -> bool:
+def is_topic_unavailable(error: telegram.error.BadRequest) -> bool:
     """Return whether the topic was deleted or is closed."""
     text = error.message.lower()
     return "thread not found" in text or "topic_closed" in text or "topic_deleted" in text or "topic closed" in text
 
 
-def is_already_done(error: BadRequest) -> bool:
+def is_already_done(error: telegram.error.BadRequest) -> bool:
     """Return whether the edit or deletion had already been made."""
     text = error.message.lower()
     return "not modified" in text or "message to delete not found" in text
 
 
-def is_reaction_refused(error: BadRequest) -> bool:
+def is_reaction_refused(error: telegram.error.BadRequest) -> bool:
     """Return whether a chat does not allow a reaction."""
     return "reaction_invalid" in error.message.lower()
 
 
-def is_message_gone(error: BadRequest) -> bool:
+def is_message_gone(error: telegram.error.BadRequest) -> bool:
     """Return whether the message to edit, or to react to, no longer exists."""
     text = error.message.lower()
     return any(
@@ -761,6 +729,6 @@ def is_message_gone(error: BadRequest) -> bool:
     )
 
 
-def has_no_text(error: BadRequest) -> bool:
+def has_no_text(error: telegram.error.BadRequest) -> bool:
     """Return whether the message to edit is a file, whose text is its caption."""
     return "no text in the message" in error.message.lower()

@@ -15,41 +15,16 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from telegram import (
-    CallbackQuery,
-    Chat,
-    ChecklistTask,
-    ExternalReplyInfo,
-    Message,
-    MessageEntity,
-    MessageOrigin,
-    MessageReactionUpdated,
-    PaidMediaPhoto,
-    PaidMediaVideo,
-    PhotoSize,
-    ReactionType,
-    User,
-)
+import telegram
 
+import bot.platform as bp
 from adapters.telegram.client import MAX_UPDATE_DEPTH, field_names, find_mentions
 from adapters.telegram.config import bot_id_of
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
-from bot.platform import (
-    AgentHandle,
-    Cast,
-    ChoiceSelection,
-    CommandInvocation,
-    InboundMessage,
-    MentionContext,
-    Quotation,
-    Reaction,
-    RoomRules,
-    build_forward_metadata,
-)
 
 PLATFORM = "telegram"
 FORUM_KEY = "is_forum"  # in the metadata of the rooms of a group with topics
-CHANNEL_TYPES = {Chat.PRIVATE: ChannelType.DM, Chat.CHANNEL: ChannelType.BROADCAST}
+CHANNEL_TYPES = {telegram.Chat.PRIVATE: ChannelType.DM, telegram.Chat.CHANNEL: ChannelType.BROADCAST}
 DIRECT_PREFIX = "direct-"  # of the topics of a channel's direct messages
 Roles = Mapping[int, Role]
 
@@ -131,12 +106,12 @@ class ChatLocation:
     target: ChatTarget
 
 
-def thread_id_of(message: Message) -> int | None:
+def thread_id_of(message: telegram.Message) -> int | None:
     """Return the topic of a message; None for a reply thread in an ordinary group."""
     return message.message_thread_id if message.is_topic_message else None
 
 
-def direct_topic_id_of(message: Message) -> int | None:
+def direct_topic_id_of(message: telegram.Message) -> int | None:
     """Return the topic of a message in the direct messages of a channel; None elsewhere."""
     topic = message.direct_messages_topic
     return topic.topic_id if topic is not None else None
@@ -144,7 +119,7 @@ def direct_topic_id_of(message: Message) -> int | None:
 
 def build_location(
     identity: BotIdentity,
-    chat: Chat,
+    chat: telegram.Chat,
     thread_id: int | None = None,
     roles: Roles | None = None,
     *,
@@ -187,7 +162,7 @@ def build_location(
     return ChatLocation(world, room, target)
 
 
-def _channel_type_of(target: ChatTarget, chat: Chat) -> ChannelType:
+def _channel_type_of(target: ChatTarget, chat: telegram.Chat) -> ChannelType:
     if target.guest_query_id:
         return ChannelType.GROUP
     if target.direct_topic_id is not None:
@@ -210,12 +185,12 @@ def derive_user_id(user_number: int) -> UUID:
     return derived_id(PLATFORM, "user", str(user_number))
 
 
-def name_of(person: User | Chat) -> str:
+def name_of(person: telegram.User | telegram.Chat) -> str:
     """Return the name of a user or of a private chat; blank without one, as that of a deleted account."""
     return " ".join(filter(None, (person.first_name, person.last_name))).strip()
 
 
-def build_entity(user: User, identity: BotIdentity) -> Entity:
+def build_entity(user: telegram.User, identity: BotIdentity) -> Entity:
     """Build the entity of a user; for the bot itself, with the agent's id."""
     names = tuple(filter(None, (name_of(user), user.username)))
     metadata = {"username": user.username or "", "language": user.language_code or ""}
@@ -223,17 +198,17 @@ def build_entity(user: User, identity: BotIdentity) -> Entity:
     return Entity(entity_id, PLATFORM, str(user.id), names, bool(user.is_bot), metadata)
 
 
-def build_chat_entity(chat: Chat) -> Entity:
+def build_chat_entity(chat: telegram.Chat) -> Entity:
     """Build the entity of a chat that writes as itself: a channel, or an anonymous administrator."""
     names = tuple(filter(None, (chat.title or "", chat.username)))
     return Entity(derive_user_id(chat.id), PLATFORM, str(chat.id), names)
 
 
-def author_of(message: Message, identity: BotIdentity) -> tuple[Entity, Role | None]:
+def author_of(message: telegram.Message, identity: BotIdentity) -> tuple[Entity, Role | None]:
     """Return the author of a message, and ADMIN for an anonymous administrator."""
     sender = message.sender_chat
     if sender is not None:
-        is_unnamed_admin = sender.id == message.chat.id and message.chat.type != Chat.CHANNEL
+        is_unnamed_admin = sender.id == message.chat.id and message.chat.type != telegram.Chat.CHANNEL
         return build_chat_entity(sender), Role.ADMIN if is_unnamed_admin else None
     if message.from_user is not None:
         return build_entity(message.from_user, identity), None
@@ -242,7 +217,7 @@ def author_of(message: Message, identity: BotIdentity) -> tuple[Entity, Role | N
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
 UNKNOWN_USER = "an unknown user"
-PERSON_ENTITIES: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION]
+PERSON_ENTITIES: list[str | None] = [telegram.MessageEntity.MENTION, telegram.MessageEntity.TEXT_MENTION]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +229,12 @@ class ParsedCommand:
     text: str
 
 
-def find_command(message: Message) -> ParsedCommand | None:
+def find_command(message: telegram.Message) -> ParsedCommand | None:
     """Return the command that a message begins with; None in forwarded and inline-bot text."""
     if describe_origin(message):
         return None
     for entity in message.entities:
-        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0 and message.text:
+        if entity.type == telegram.MessageEntity.BOT_COMMAND and entity.offset == 0 and message.text:
             match = COMMAND_PATTERN.match(message.text)
             if match is not None:
                 name, bot = match[1].lower().replace("-", "_"), match[2] or ""
@@ -267,7 +242,7 @@ def find_command(message: Message) -> ParsedCommand | None:
     return None
 
 
-def is_mention(message: Message, identity: BotIdentity) -> bool:
+def is_mention(message: telegram.Message, identity: BotIdentity) -> bool:
     """Return whether a message mentions the bot by @name, linked name or addressed command."""
     if message.forward_origin is not None:  # forwarded text addresses the other members
         return False
@@ -275,7 +250,7 @@ def is_mention(message: Message, identity: BotIdentity) -> bool:
     return any(_names_bot(entity, text, identity) for entity, text in entities)
 
 
-def mentions_others(message: Message, identity: BotIdentity) -> bool:
+def mentions_others(message: telegram.Message, identity: BotIdentity) -> bool:
     """Return whether the sender mentions others than the bot, by @name or linked name."""
     if message.forward_origin is not None:
         return False
@@ -286,7 +261,7 @@ def mentions_others(message: Message, identity: BotIdentity) -> bool:
     return any(not _names_bot(entity, text, identity) for entity, text in entities)
 
 
-def find_replied_author(message: Message, context: "IncomingContext") -> UUID | None:
+def find_replied_author(message: telegram.Message, context: "IncomingContext") -> UUID | None:
     """Return the author of the message that it replies to.
 
     What only stands in a topic or below a channel's post is no reply.
@@ -299,7 +274,7 @@ def find_replied_author(message: Message, context: "IncomingContext") -> UUID | 
     return replied_author_of(replied, context).id
 
 
-def replied_author_of(replied: Message, context: "IncomingContext") -> Entity:
+def replied_author_of(replied: telegram.Message, context: "IncomingContext") -> Entity:
     """Return the author of a message to which another replies: of one of the bot, the character that wrote it."""
     author, _ = author_of(replied, context.identity)
     if context.addressing is None or author.id != context.identity.agent_id:
@@ -307,7 +282,7 @@ def replied_author_of(replied: Message, context: "IncomingContext") -> Entity:
     return context.addressing.cast.entity_of(context.addressing.author_or_first, context.identity.agent_id)
 
 
-def build_metadata(message: Message) -> dict[str, object]:
+def build_metadata(message: telegram.Message) -> dict[str, object]:
     """Return metadata: ids of the message, its chat and the replied message, and its origin."""
     metadata: dict[str, object] = {"message_id": message.message_id, "chat": str(message.chat.id)}
     if (replied := message.reply_to_message) is not None:
@@ -323,18 +298,18 @@ def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _names_bot(entity: MessageEntity, text: str, identity: BotIdentity) -> bool:
+def _names_bot(entity: telegram.MessageEntity, text: str, identity: BotIdentity) -> bool:
     own_mention = f"@{identity.username}".lower()
-    if entity.type == MessageEntity.MENTION:
+    if entity.type == telegram.MessageEntity.MENTION:
         return bool(identity.username) and text.lower() == own_mention
-    if entity.type == MessageEntity.TEXT_MENTION:
+    if entity.type == telegram.MessageEntity.TEXT_MENTION:
         return entity.user is not None and entity.user.id == identity.id
-    if entity.type == MessageEntity.BOT_COMMAND:
+    if entity.type == telegram.MessageEntity.BOT_COMMAND:
         return bool(identity.username) and text.lower().endswith(own_mention)
     return False
 
 
-def describe_origin(message: Message) -> str:
+def describe_origin(message: telegram.Message) -> str:
     """Return how the text of another author came into a message; empty if the sender wrote it."""
     if message.forward_origin is not None:
         return f"forwarded from {original_author(message.forward_origin)}"
@@ -343,7 +318,7 @@ def describe_origin(message: Message) -> str:
     return ""
 
 
-def forwarded_author(origin: MessageOrigin, identity: BotIdentity) -> UUID | None:
+def forwarded_author(origin: telegram.MessageOrigin, identity: BotIdentity) -> UUID | None:
     """Return the entity id of who wrote a message that was forwarded; None if Telegram does not tell."""
     user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
     if user is not None:
@@ -351,7 +326,7 @@ def forwarded_author(origin: MessageOrigin, identity: BotIdentity) -> UUID | Non
     return build_chat_entity(chat).id if chat is not None else None
 
 
-def original_author(origin: MessageOrigin) -> str:
+def original_author(origin: telegram.MessageOrigin) -> str:
     """Return the name of the original author of a message that was forwarded, or is in another chat."""
     user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
     chat = chat or getattr(origin, "chat", None)
@@ -380,16 +355,18 @@ class Addressing:
     That is the one to which a message replies, or whose button is pressed; `author` is None for one of anyone else.
     """
 
-    cast: Cast
-    members: Sequence[AgentHandle]
-    author: AgentHandle | None = None
+    cast: bp.Cast
+    members: Sequence[bp.AgentHandle]
+    author: bp.AgentHandle | None = None
 
     @property
-    def author_or_first(self) -> AgentHandle:
+    def author_or_first(self) -> bp.AgentHandle:
         """The author, or the first character of the bot."""
         return self.author or self.cast.first
 
-    def apply(self, message: Message, mention: MentionContext, context: "IncomingContext") -> MentionContext:
+    def apply(
+        self, message: telegram.Message, mention: bp.MentionContext, context: "IncomingContext"
+    ) -> bp.MentionContext:
         """Return how a message addresses the agent of a context, where `mention` says how it addresses the bot."""
         me = next((handle for handle in self.members if handle.agent_id == context.identity.agent_id), None)
         if me is None:
@@ -402,7 +379,7 @@ class Addressing:
             re.sub(rf"@{re.escape(context.identity.username)}\b", "", text, flags=re.IGNORECASE).strip(),
             mention,
             replied=self.author.agent_id if is_reply and self.author is not None else None,
-            is_direct=message.chat.type == Chat.PRIVATE or message.direct_messages_topic is not None,
+            is_direct=message.chat.type == telegram.Chat.PRIVATE or message.direct_messages_topic is not None,
         )
 
 
@@ -414,7 +391,7 @@ class IncomingContext:
     """
 
     identity: BotIdentity
-    rules: RoomRules
+    rules: bp.RoomRules
     allowed_chats: tuple[str, ...] = ()
     roles: Roles | None = None
     former_chat_ids: dict[int, int] = field(default_factory=dict)
@@ -427,14 +404,14 @@ class IncomingContext:
         members = self.addressing.members if self.addressing is not None else ()
         return bool(members) and all(handle.agent_id != self.identity.agent_id for handle in members)
 
-    def find_message_denial(self, location: ChatLocation, message: Message, mention: MentionContext) -> str:
+    def find_message_denial(self, location: ChatLocation, message: telegram.Message, mention: bp.MentionContext) -> str:
         """Return the rule that forbids an answer to a message; blank if none does."""
         denial = self.find_denial(location, message.chat, mention)
         if not denial and is_channel_post(message) and not self.answers_channel_posts:
             return CHANNEL_POSTS_RULE
         return denial
 
-    def find_denial(self, location: ChatLocation, chat: Chat, mention: MentionContext) -> str:
+    def find_denial(self, location: ChatLocation, chat: telegram.Chat, mention: bp.MentionContext) -> str:
         """Return the rule that forbids an answer; blank if none does."""
         names = self._names_of(location, chat)
         allowed = {name.lower() for name in self.allowed_chats}
@@ -447,23 +424,23 @@ class IncomingContext:
         """Return whether a command is for this bot."""
         return command.bot in ("", self.identity.username.lower())
 
-    def is_ignored(self, location: ChatLocation, chat: Chat) -> bool:
+    def is_ignored(self, location: ChatLocation, chat: telegram.Chat) -> bool:
         """Return whether messages of this chat are not even stored."""
         return self.rules.find(PLATFORM, *self._names_of(location, chat)).is_ignored
 
-    def _names_of(self, location: ChatLocation, chat: Chat) -> tuple[str, ...]:
+    def _names_of(self, location: ChatLocation, chat: telegram.Chat) -> tuple[str, ...]:
         former_id = self.former_chat_ids.get(chat.id)
         return (*chat_names(location.target, chat.username), *([str(former_id)] if former_id else []))
 
 
-def is_channel_post(message: Message) -> bool:
+def is_channel_post(message: telegram.Message) -> bool:
     """Return whether a channel wrote a message: a post, its copy in the linked group, or one of its direct messages."""
-    if message.chat.type == Chat.CHANNEL or message.is_automatic_forward:
+    if message.chat.type == telegram.Chat.CHANNEL or message.is_automatic_forward:
         return True
     return message.direct_messages_topic is not None and message.sender_chat is not None
 
 
-def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
+def locate_message(message: telegram.Message, context: IncomingContext) -> ChatLocation:
     """Return the location of a message with known roles, always including that of its author."""
     author, role = author_of(message, context.identity)
     location = build_location(
@@ -482,8 +459,8 @@ def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
 
 
 def parse_message(
-    message: Message, update_id: int, context: IncomingContext, location: ChatLocation | None = None
-) -> InboundMessage:
+    message: telegram.Message, update_id: int, context: IncomingContext, location: ChatLocation | None = None
+) -> bp.InboundMessage:
     """Convert a message or its edited version; `location` is that of `locate_message`, if it is known already."""
     identity, location = context.identity, location or locate_message(message, context)
     author, _ = author_of(message, identity)
@@ -499,7 +476,7 @@ def parse_message(
         quotation=build_quotation(message, context),
         metadata=_forward_metadata(message, identity),
     )
-    return InboundMessage.build(
+    return bp.InboundMessage.build(
         location.world,
         location.room,
         author,
@@ -513,17 +490,17 @@ def parse_message(
 
 
 def parse_command(
-    message: Message, update_id: int, context: IncomingContext, command_names: Sequence[str]
-) -> CommandInvocation | None:
+    message: telegram.Message, update_id: int, context: IncomingContext, command_names: Sequence[str]
+) -> bp.CommandInvocation | None:
     """Return the command if it is for this bot and allowed here; None for any other message."""
     command = find_command(message)
     if command is None or command.name not in command_names or not context.is_addressed(command):
         return None
     location = locate_message(message, context)
-    if context.find_message_denial(location, message, MentionContext(is_mention=True)):
+    if context.find_message_denial(location, message, bp.MentionContext(is_mention=True)):
         return None
     author, _ = author_of(message, context.identity)
-    return CommandInvocation(
+    return bp.CommandInvocation(
         command.name,
         location.world,
         location.room,
@@ -535,18 +512,20 @@ def parse_command(
     )
 
 
-def parse_choice(query: CallbackQuery, context: IncomingContext, created_at: datetime) -> ChoiceSelection | None:
+def parse_choice(
+    query: telegram.CallbackQuery, context: IncomingContext, created_at: datetime
+) -> bp.ChoiceSelection | None:
     """Return the pressed choice; None without a message or where answers are not allowed."""
     message = query.message
     if message is None or not query.data:
         return None
     thread_id, direct_topic_id = None, None
-    if isinstance(message, Message):
+    if isinstance(message, telegram.Message):
         thread_id, direct_topic_id = thread_id_of(message), direct_topic_id_of(message)
     location = build_location(context.identity, message.chat, thread_id, context.roles, direct_topic_id=direct_topic_id)
-    if context.find_denial(location, message.chat, MentionContext(is_mention=True)):
+    if context.find_denial(location, message.chat, bp.MentionContext(is_mention=True)):
         return None
-    return ChoiceSelection(
+    return bp.ChoiceSelection(
         location.world,
         location.room,
         build_entity(query.from_user, context.identity),
@@ -556,7 +535,9 @@ def parse_choice(query: CallbackQuery, context: IncomingContext, created_at: dat
     )
 
 
-def locate_reaction(update: MessageReactionUpdated, context: IncomingContext, topic_id: int | None) -> ChatLocation:
+def locate_reaction(
+    update: telegram.MessageReactionUpdated, context: IncomingContext, topic_id: int | None
+) -> ChatLocation:
     """Return the location of a message with a reaction, of which only the known topic tells the room."""
     is_direct = bool(update.chat.is_direct_messages)
     return build_location(
@@ -569,8 +550,8 @@ def locate_reaction(update: MessageReactionUpdated, context: IncomingContext, to
 
 
 def parse_reactions(
-    update: MessageReactionUpdated, context: IncomingContext, topic_id: int | None
-) -> tuple[list[Reaction], list[Reaction]]:
+    update: telegram.MessageReactionUpdated, context: IncomingContext, topic_id: int | None
+) -> tuple[list[bp.Reaction], list[bp.Reaction]]:
     """Return the reactions that a user added and those that they removed."""
     location = locate_reaction(update, context, topic_id)
     if update.user is not None:
@@ -580,18 +561,18 @@ def parse_reactions(
     old_keys = [_reaction_key(reaction) for reaction in update.old_reaction]
     new_keys = [_reaction_key(reaction) for reaction in update.new_reaction]
     build_reaction = partial(
-        Reaction, location.world, location.room, author, str(update.message_id), created_at=update.date
+        bp.Reaction, location.world, location.room, author, str(update.message_id), created_at=update.date
     )
     added = [build_reaction(emoji=reaction) for reaction in new_keys if reaction not in old_keys]
     return added, [build_reaction(emoji=reaction) for reaction in old_keys if reaction not in new_keys]
 
 
 def _build_mention(
-    message: Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
-) -> MentionContext:
+    message: telegram.Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
+) -> bp.MentionContext:
     command = find_command(message)
     replied_author = find_replied_author(message, context)
-    mention = MentionContext(
+    mention = bp.MentionContext(
         is_mention=bool(message.guest_query_id) or is_mention(message, context.identity),
         is_reply=replied_author == context.identity.agent_id,
         is_thread=location.target.thread_id is not None,
@@ -608,24 +589,24 @@ def _build_mention(
     return replace(mention, denied_by=denial) if denial else mention
 
 
-def _revision_of(message: Message, update_id: int) -> int:
+def _revision_of(message: telegram.Message, update_id: int) -> int:
     if message.edit_date is None:
         return 0
     return int(message.edit_date.timestamp()) * REVISION_STEP + update_id % REVISION_STEP
 
 
-def _reaction_key(reaction: ReactionType) -> str:
+def _reaction_key(reaction: telegram.ReactionType) -> str:
     custom = getattr(reaction, "custom_emoji_id", None)
     return str(getattr(reaction, "emoji", "") or (f"custom emoji {custom}" if custom else reaction.type))
 
 
-def content_kind_of(message: Message) -> str:
+def content_kind_of(message: telegram.Message) -> str:
     """Return the kind of content that is neither text nor file, such as "pinned message"."""
     names = (name for name, value in message.to_dict().items() if value and name not in ENVELOPE_FIELDS)
     return next(names, "message").replace("_", " ")
 
 
-def text_of(message: Message) -> str:
+def text_of(message: telegram.Message) -> str:
     """Return the text or caption and a description of other content, quoted if another author wrote it."""
     body = "\n".join(filter(None, [message.text or message.caption or "", " ".join(_describe_content(message))]))
     origin = describe_origin(message)
@@ -635,13 +616,13 @@ def text_of(message: Message) -> str:
     return "\n".join(f"> {line}" for line in attributed.splitlines() if line.strip())
 
 
-def _forward_metadata(message: Message, identity: BotIdentity) -> dict[str, str]:
+def _forward_metadata(message: telegram.Message, identity: BotIdentity) -> dict[str, str]:
     origin = message.forward_origin
     author_id = forwarded_author(origin, identity) if origin is not None else None
-    return build_forward_metadata(origin.date, author_id=author_id) if origin is not None and author_id else {}
+    return bp.build_forward_metadata(origin.date, author_id=author_id) if origin is not None and author_id else {}
 
 
-def build_quotation(message: Message, context: IncomingContext) -> Quotation | None:
+def build_quotation(message: telegram.Message, context: IncomingContext) -> bp.Quotation | None:
     """Return text and files of the replied message: the conversation in the prompt may not reach back to it.
 
     In privacy mode a message of another user was not even received. Of a message in another chat Telegram tells no
@@ -664,10 +645,10 @@ def build_quotation(message: Message, context: IncomingContext) -> Quotation | N
         name, author_id = author.name or UNKNOWN_USER, author.id
         if replied.forward_origin and (original_id := forwarded_author(replied.forward_origin, identity)):
             name, author_id = original_author(replied.forward_origin), original_id
-        return Quotation(text, name, author_id, str(replied.message_id), attachments)
+        return bp.Quotation(text, name, author_id, str(replied.message_id), attachments)
     if external is not None:
         user = getattr(external.origin, "sender_user", None)
-        return Quotation(
+        return bp.Quotation(
             "\n".join(filter(None, [excerpt, " ".join(_describe_content(external))])) or "[a message in another chat]",
             original_author(external.origin),
             build_entity(user, identity).id if user is not None else None,
@@ -675,16 +656,16 @@ def build_quotation(message: Message, context: IncomingContext) -> Quotation | N
         )
     if message.reply_to_story is not None:
         chat = message.reply_to_story.chat
-        return Quotation("[story]", chat.effective_name or UNKNOWN_USER, build_chat_entity(chat).id)
-    return Quotation(excerpt, UNKNOWN_USER) if excerpt.strip() else None
+        return bp.Quotation("[story]", chat.effective_name or UNKNOWN_USER, build_chat_entity(chat).id)
+    return bp.Quotation(excerpt, UNKNOWN_USER) if excerpt.strip() else None
 
 
-def _is_of_new_kind(message: Message) -> bool:
+def _is_of_new_kind(message: telegram.Message) -> bool:
     """Return whether a private message has content that the library does not know yet: such is not met by silence."""
-    return message.chat.type == Chat.PRIVATE and not ENVELOPE_FIELDS.issuperset(message.api_kwargs)
+    return message.chat.type == telegram.Chat.PRIVATE and not ENVELOPE_FIELDS.issuperset(message.api_kwargs)
 
 
-def _describe_content(message: Message | ExternalReplyInfo) -> Iterator[str]:
+def _describe_content(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[str]:
     if message.sticker:
         yield f"[sticker {message.sticker.emoji or ''}]".replace(" ]", "]")
     if message.venue:
@@ -706,13 +687,16 @@ def _describe_content(message: Message | ExternalReplyInfo) -> Iterator[str]:
     yield from _describe_offer(message)
 
 
-def _describe_offer(message: Message | ExternalReplyInfo) -> Iterator[str]:
+def _describe_offer(message: telegram.Message | telegram.ExternalReplyInfo) -> Iterator[str]:
     """Describe what waits for a deed of its reader: tasks, a payment, a giveaway."""
     if message.checklist:
         tasks = (f"{_neutralize(task.text)}{' (done)' * _is_done(task)}" for task in message.checklist.tasks)
         yield f"[checklist: {_neutralize(message.checklist.title)}: {'; '.join(tasks)}]"
     if message.paid_media:
-        hidden = sum(not isinstance(media, PaidMediaPhoto | PaidMediaVideo) for media in message.paid_media.paid_media)
+        hidden = sum(
+            not isinstance(media, telegram.PaidMediaPhoto | telegram.PaidMediaVideo)
+            for media in message.paid_media.paid_media
+        )
         note = f", {hidden} of its files cannot be seen" if hidden else ""
         yield f"[paid media for {message.paid_media.star_count} stars{note}]"
     if message.invoice:
@@ -721,7 +705,7 @@ def _describe_offer(message: Message | ExternalReplyInfo) -> Iterator[str]:
         yield "[giveaway]"
 
 
-def _is_done(task: ChecklistTask) -> bool:
+def _is_done(task: telegram.ChecklistTask) -> bool:
     return task.completion_date is not None
 
 
@@ -730,7 +714,7 @@ def _neutralize(text: str) -> str:
     return " ".join(text.split()).replace("[", "(").replace("]", ")")
 
 
-def attachments_of(message: Message | ExternalReplyInfo, account: str) -> Iterator[Attachment]:
+def attachments_of(message: telegram.Message | telegram.ExternalReplyInfo, account: str) -> Iterator[Attachment]:
     """Build an attachment for each file; its URL is meaningful to this adapter only and has no token."""
     yield from _pictures_of(message, account)
     if message.animation:
@@ -748,7 +732,7 @@ def attachments_of(message: Message | ExternalReplyInfo, account: str) -> Iterat
         yield _build_attachment(account, message.video_note, MediaKind.VIDEO, "video/mp4", "video note")
 
 
-def _pictures_of(message: Message | ExternalReplyInfo, account: str) -> Iterator[Attachment]:
+def _pictures_of(message: telegram.Message | telegram.ExternalReplyInfo, account: str) -> Iterator[Attachment]:
     """Build an attachment for each picture and sticker, and for the media that are to be paid for."""
     if message.photo:
         yield _build_photo(account, message.photo)
@@ -757,13 +741,13 @@ def _pictures_of(message: Message | ExternalReplyInfo, account: str) -> Iterator
     if message.sticker and not (message.sticker.is_animated or message.sticker.is_video):
         yield _build_attachment(account, message.sticker, MediaKind.IMAGE, "image/webp", "sticker.webp")
     for media in message.paid_media.paid_media if message.paid_media else ():
-        if isinstance(media, PaidMediaPhoto) and media.photo:
+        if isinstance(media, telegram.PaidMediaPhoto) and media.photo:
             yield _build_photo(account, media.photo)
-        elif isinstance(media, PaidMediaVideo):
+        elif isinstance(media, telegram.PaidMediaVideo):
             yield _build_attachment(account, media.video, MediaKind.VIDEO, "video/mp4", "video.mp4")
 
 
-def _build_photo(account: str, sizes: Sequence[PhotoSize]) -> Attachment:
+def _build_photo(account: str, sizes: Sequence[telegram.PhotoSize]) -> Attachment:
     largest = max(sizes, key=lambda size: size.width * size.height)
     return _build_attachment(account, largest, MediaKind.IMAGE, "image/jpeg", "photo.jpg")
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from telegram import WebhookInfo
 from telegram.error import Conflict, InvalidToken, TelegramError
 
+import bot.platform as bp
 from adapters.telegram.client import (
     MAX_UPDATES,
     PARSE_ERRORS,
@@ -28,23 +29,6 @@ from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.incoming import PLATFORM
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
 from bot import BotError, ConfigError, TemporaryError
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    ConnectionPool,
-    ConnectionStatus,
-    DisconnectCause,
-    GuessLimiter,
-    HttpProblem,  # here for the modules of the adapter, beside what builds it
-    HttpServer,
-    InboxClosed,
-    ServerLimits,
-    StreamCursor,
-    TaskSet,
-    TimeSource,
-    TrustedProxies,
-    body_timeout,
-)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -61,11 +45,11 @@ class UpdatePoller:
     def __init__(
         self,
         client: BotClient,
-        handles: Sequence[AgentHandle],
+        handles: Sequence[bp.AgentHandle],
         receiver: UpdateReceiver,
         limits: Limits,
-        time_source: TimeSource,
-        status: ConnectionStatus,
+        time_source: bp.TimeSource,
+        status: bp.ConnectionStatus,
     ) -> None:
         self._status = status
         self._client, self._handles, self._receiver = client, handles, receiver
@@ -75,7 +59,7 @@ class UpdatePoller:
         self._last_call_at: datetime | None = None  # when Telegram last answered, as stored
         self._processed_ids: set[int] = set()  # beyond the offset, which a pending album holds back
         self._delayed_albums: set[str] = set()  # albums that were already waited for
-        self._failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
+        self._failures, self._backoff = 0, bp.Backoff(1.0, limits.max_retry_delay)
         self._has_polled = False
         self._batch_size = MAX_UPDATES  # smaller after an answer that was too large
         self._is_behind = True  # pending updates may be old
@@ -93,7 +77,7 @@ class UpdatePoller:
                 await self._poll_once()
                 self._failures = 0
                 self._status.connected()
-            except InboxClosed:
+            except bp.InboxClosed:
                 return
             except InvalidToken:
                 raise
@@ -110,7 +94,7 @@ class UpdatePoller:
                 await self._wait_after_failure()
             except Exception as error:  # a bug must not end polling
                 logger.exception("updates of bot %s could not be processed", self._client.account)
-                self._status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self._status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
                 await self._wait_after_failure()
 
     async def _poll_once(self) -> None:
@@ -214,7 +198,7 @@ class UpdatePoller:
             await self._time.sleep(self._limits.empty_poll_delay)
             return
         self._status.failed(
-            DisconnectCause.CONTESTED,
+            bp.DisconnectCause.CONTESTED,
             f"another program asks for the updates of bot {self._client.account} ({error_text(error)}): stop "
             "that program, or use another token here",
         )
@@ -236,8 +220,8 @@ class UpdatePoller:
         self._is_behind = True
         await self._time.sleep(self._backoff.delay(self._failures))
 
-    def _cursor(self, name: str, value: str) -> StreamCursor:
-        return StreamCursor(PLATFORM, self._client.account, name, value)
+    def _cursor(self, name: str, value: str) -> bp.StreamCursor:
+        return bp.StreamCursor(PLATFORM, self._client.account, name, value)
 
     async def _read_cursors(self, name: str) -> list[str]:
         return [await handle.cursor(PLATFORM, self._client.account, name) or "" for handle in self._handles]
@@ -263,8 +247,8 @@ class Webhook:
         receiver: UpdateReceiver,
         settings: TelegramSettings,
         limits: Limits,
-        time_source: TimeSource,
-        status: ConnectionStatus,
+        time_source: bp.TimeSource,
+        status: bp.ConnectionStatus,
     ) -> None:
         if settings.telegram_webhook_secret is None:
             raise ConfigError("TELEGRAM_WEBHOOK_SECRET is not set: without it anyone can deliver messages")
@@ -274,7 +258,7 @@ class Webhook:
         self._secret = settings.telegram_webhook_secret.get_secret_value()
         self._album_parts: dict[str, list[ParsedUpdate]] = {}
         self._album_tasks: dict[str, asyncio.Task[None]] = {}
-        self._tasks = TaskSet("an album on Telegram", logs_failures=False)  # the deliveries await them
+        self._tasks = bp.TaskSet("an album on Telegram", logs_failures=False)  # the deliveries await them
 
     @property
     def account(self) -> str:
@@ -291,7 +275,7 @@ class Webhook:
 
         Raises InvalidToken if Telegram rejects the token.
         """
-        failures, backoff, is_set = 0, Backoff(1.0, self._limits.max_retry_delay), False
+        failures, backoff, is_set = 0, bp.Backoff(1.0, self._limits.max_retry_delay), False
         try:
             while True:
                 delay = self._limits.webhook_check_seconds
@@ -321,12 +305,14 @@ class Webhook:
     def _check_registration(self, info: WebhookInfo) -> bool:
         """Update the status from the webhook info; return False if Telegram does not deliver here."""
         if info.url != self.url:
-            self._status.failed(DisconnectCause.WEBHOOK, "another program has replaced the webhook; setting it again")
+            self._status.failed(
+                bp.DisconnectCause.WEBHOOK, "another program has replaced the webhook; setting it again"
+            )
             return False
         failed_at, window = info.last_error_date, timedelta(seconds=self._limits.webhook_check_seconds)
         if info.pending_update_count and failed_at and failed_at > self._time.now() - window:
             reason = shorten(info.last_error_message or "no reason given", 200)
-            self._status.failed(DisconnectCause.WEBHOOK, f"Telegram cannot deliver to {self.url}: {reason}")
+            self._status.failed(bp.DisconnectCause.WEBHOOK, f"Telegram cannot deliver to {self.url}: {reason}")
         else:
             self._status.connected()
         return True
@@ -344,7 +330,7 @@ class Webhook:
         try:
             for parsed_update in await self._receiver.parse([update], may_be_old=True):  # its age is unknown
                 await self._submit(parsed_update)
-        except (InboxClosed, TemporaryError):
+        except (bp.InboxClosed, TemporaryError):
             return web.Response(status=503, headers={"Retry-After": "5"})
         return web.Response()
 
@@ -375,16 +361,16 @@ class WebhookServer:
         find_webhook: Callable[[str], Webhook | None],
         settings: TelegramSettings,
         prefix: str,
-        limits: ServerLimits,
+        limits: bp.ServerLimits,
     ) -> None:
         self._find_webhook, self._limits = find_webhook, limits
-        self._proxies = TrustedProxies()
-        self._pool = ConnectionPool(limits, self._proxies)
-        self._guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses, label="webhook secrets")
+        self._proxies = bp.TrustedProxies()
+        self._pool = bp.ConnectionPool(limits, self._proxies)
+        self._guess_limiter = bp.GuessLimiter(limits.max_guesses, limits.max_total_guesses, label="webhook secrets")
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(f"{prefix}/{{number}}", self._dispatch)
         self.port = settings.telegram_webhook_port
-        self._server = HttpServer(
+        self._server = bp.HttpServer(
             app, self._pool, host=settings.telegram_webhook_host, port=self.port, settings_prefix="TELEGRAM_WEBHOOK"
         )
 
@@ -400,9 +386,9 @@ class WebhookServer:
         self._pool.record_activity(request)
         try:
             webhook = self._authorize(request)
-            async with body_timeout(self._limits.body_seconds):
+            async with bp.body_timeout(self._limits.body_seconds):
                 body = await request.read()
-        except HttpProblem as problem:
+        except bp.HttpProblem as problem:
             return web.Response(status=problem.status, text=problem.message, headers=problem.headers)
         return await webhook.handle(body)
 
@@ -410,12 +396,12 @@ class WebhookServer:
         """Return the webhook to which a request with the right secret is addressed. Raises HttpProblem."""
         webhook = self._find_webhook(request.match_info["number"])
         if webhook is None:
-            raise HttpProblem(404, "not_found", "no bot has this address")
+            raise bp.HttpProblem(404, "not_found", "no bot has this address")
         secrets = request.headers.getall(SECRET_HEADER, [])
         if len(secrets) != 1:
-            raise HttpProblem(401, "unauthorized", f"send {SECRET_HEADER} once")
+            raise bp.HttpProblem(401, "unauthorized", f"send {SECRET_HEADER} once")
         if not webhook.is_secret(secrets[0]):
-            problem = HttpProblem(403, "forbidden", "this is not the secret")
+            problem = bp.HttpProblem(403, "forbidden", "this is not the secret")
             self._guess_limiter.refuse(self._proxies.find_client(request.remote, request.headers), problem)
         self._pool.authenticate(request)
         return webhook

@@ -19,6 +19,7 @@ from typing import Any
 from telegram import Chat, ChatMember, ChatMemberUpdated, ChosenInlineResult, InlineQuery, Message, Update, User
 from telegram.error import TelegramError
 
+import bot.platform as bp
 from adapters.telegram.client import PARSE_ERRORS, BotClient, read_partly, update_id_of
 from adapters.telegram.faces import Faces
 from adapters.telegram.incoming import (
@@ -45,24 +46,9 @@ from adapters.telegram.incoming import (
 )
 from adapters.telegram.inline import InlineReceiver
 from bot import Attachment, BotError, Memory, Role, TemporaryError
-from bot.platform import (
-    SHARED_COMMANDS,
-    AgentHandle,
-    BoundedDict,
-    ChoiceSelection,
-    CommandInvocation,
-    CommandSpec,
-    InboundMessage,
-    InboxClosed,
-    MentionContext,
-    Reaction,
-    StreamCursor,
-    TaskSet,
-    TimeSource,
-)
 from bot.store import StoreUnavailable
 
-Change = Callable[[AgentHandle], Awaitable[object]]
+Change = Callable[[bp.AgentHandle], Awaitable[object]]
 ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
 FORMER_CHATS_CURSOR = "former_chats"
 MAX_CHATS = 10_000
@@ -105,16 +91,16 @@ def _build_migration(context: IncomingContext, old_chat_id: int, location: ChatL
     account, former_chat_ids = context.identity.account, context.former_chat_ids
     former_chat_ids[location.target.chat_id] = old_chat_id
 
-    async def migrate(handle: AgentHandle) -> None:
+    async def migrate(handle: bp.AgentHandle) -> None:
         old_room_id = derive_room_id(account, ChatTarget(old_chat_id))
         await handle.edits.migrate_room(old_room_id, location.world, location.room)
-        stored = StreamCursor(PLATFORM, account, FORMER_CHATS_CURSOR, json.dumps(former_chat_ids))
+        stored = bp.StreamCursor(PLATFORM, account, FORMER_CHATS_CURSOR, json.dumps(former_chat_ids))
         await handle.submit_all([], stored)
 
     return migrate
 
 
-async def load_former_chat_ids(handle: AgentHandle, account: str) -> dict[int, int]:
+async def load_former_chat_ids(handle: bp.AgentHandle, account: str) -> dict[int, int]:
     """Return the former ids of supergroups, as they were stored at their migrations."""
     text = await handle.cursor(PLATFORM, account, FORMER_CHATS_CURSOR)
     return {int(new): int(old) for new, old in json.loads(text or "{}").items()}
@@ -178,7 +164,7 @@ class AdministratorCache:
     def __init__(self, client: BotClient, monotonic: Callable[[], float], ttl: float) -> None:
         self._client = client
         self._monotonic, self._ttl = monotonic, ttl
-        self._entries: BoundedDict[int, tuple[float, Roles | None]] = BoundedDict(MAX_CHATS)
+        self._entries: bp.BoundedDict[int, tuple[float, Roles | None]] = bp.BoundedDict(MAX_CHATS)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     def find(self, chat_id: int) -> Roles | None:
@@ -218,7 +204,7 @@ MAX_RECENT = 200  # messages among which the album of an edited part is looked f
 Parts = Mapping[str, tuple[str, Sequence[str]]]  # by the ids of their messages
 
 
-def merge_album(parts: Sequence[InboundMessage], album_id: str) -> InboundMessage:
+def merge_album(parts: Sequence[bp.InboundMessage], album_id: str) -> bp.InboundMessage:
     """Merge the messages of an album into the first of them."""
     first, *rest = sorted(parts, key=lambda part: int(part.key.message_id))
     merged = _with_mentions(first, [part.message.content.mention for part in rest])
@@ -226,14 +212,14 @@ def merge_album(parts: Sequence[InboundMessage], album_id: str) -> InboundMessag
     return _with_parts(merged, album_id, {part.key.message_id: _describe(part) for part in (first, *rest)}, files)
 
 
-async def submit_album_edit(handle: AgentHandle, edit: InboundMessage, album_id: str) -> None:
+async def submit_album_edit(handle: bp.AgentHandle, edit: bp.InboundMessage, album_id: str) -> None:
     """Store the edit of a part as an edit of its album; where that is not known, as one of a message of its own."""
     messages = await handle.conversations.messages(edit.key.room_id, MAX_RECENT)
     stored = next((message for message in messages if edit.key.message_id in _parts_of(message, album_id)), None)
     await handle.edits.submit_edit(edit_album(stored, edit, album_id) if stored is not None else edit)
 
 
-def edit_album(stored: Memory, edit: InboundMessage, album_id: str) -> InboundMessage:
+def edit_album(stored: Memory, edit: bp.InboundMessage, album_id: str) -> bp.InboundMessage:
     """Return the edit of a stored album in which one part has changed; unchanged files stay as they were stored.
 
     What addressed the agent still does: it may stand in a part that has not changed.
@@ -247,7 +233,7 @@ def edit_album(stored: Memory, edit: InboundMessage, album_id: str) -> InboundMe
     return _with_parts(edit, album_id, parts, [*edit.message.content.attachments, *stored.content.attachments])
 
 
-def _with_mentions(message: InboundMessage, others: Sequence[MentionContext]) -> InboundMessage:
+def _with_mentions(message: bp.InboundMessage, others: Sequence[bp.MentionContext]) -> bp.InboundMessage:
     """Return a message that addresses the agent where it or one of the others does; denied where all are."""
     mention = message.message.content.mention
     mentions = [mention, *others]
@@ -260,7 +246,9 @@ def _with_mentions(message: InboundMessage, others: Sequence[MentionContext]) ->
     return replace(message, message=replace(message.message, content=replace(message.message.content, mention=mention)))
 
 
-def _with_parts(message: InboundMessage, album_id: str, parts: Parts, files: Iterable[Attachment]) -> InboundMessage:
+def _with_parts(
+    message: bp.InboundMessage, album_id: str, parts: Parts, files: Iterable[Attachment]
+) -> bp.InboundMessage:
     """Return a message with the texts and files of these parts in their order; of files of one id the last counts."""
     known = {file.id: file for file in files}
     ordered = [parts[part_id] for part_id in sorted(parts, key=int)]
@@ -274,7 +262,7 @@ def _with_parts(message: InboundMessage, album_id: str, parts: Parts, files: Ite
     return replace(message, message=replace(message.message, content=content, metadata=metadata))
 
 
-def _describe(part: InboundMessage) -> tuple[str, list[str]]:
+def _describe(part: bp.InboundMessage) -> tuple[str, list[str]]:
     content = part.message.content
     return content.text, [file.id for file in content.attachments]
 
@@ -288,7 +276,7 @@ logger = logging.getLogger(__name__)
 MAX_THREADS = 10_000
 COMMAND_TIMEOUT = 5.0
 RESPONSE_TIMEOUT = 3.0
-RETRY_ERRORS = (InboxClosed, TemporaryError)  # the update must come again
+RETRY_ERRORS = (bp.InboxClosed, TemporaryError)  # the update must come again
 RawUpdate = Any
 
 
@@ -296,7 +284,7 @@ RawUpdate = Any
 class MessageItem:
     """A message, or one part of an album."""
 
-    inbound: InboundMessage
+    inbound: bp.InboundMessage
     album_id: str = ""
 
 
@@ -304,7 +292,7 @@ class MessageItem:
 class CommandItem:
     """A command; its response replies to the message."""
 
-    invocation: CommandInvocation
+    invocation: bp.CommandInvocation
     message_id: int
 
 
@@ -313,7 +301,7 @@ class ButtonItem:
     """A pressed button; Telegram expects an answer to the query."""
 
     query_id: str
-    selection: ChoiceSelection | None
+    selection: bp.ChoiceSelection | None
     message_id: int
 
 
@@ -365,11 +353,11 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     return []
 
 
-def _add_reaction(reaction: Reaction, handle: AgentHandle) -> Awaitable[object]:
+def _add_reaction(reaction: bp.Reaction, handle: bp.AgentHandle) -> Awaitable[object]:
     return handle.edits.add_reaction(reaction)
 
 
-def _remove_reaction(reaction: Reaction, handle: AgentHandle) -> Awaitable[object]:
+def _remove_reaction(reaction: bp.Reaction, handle: bp.AgentHandle) -> Awaitable[object]:
     return handle.edits.remove_reactions(
         reaction.room.id, reaction.message_id, author_id=reaction.author.id, emoji=reaction.emoji
     )
@@ -414,23 +402,23 @@ def to_repeated(items: Iterable[UpdateItem]) -> list[UpdateItem]:
     for item in items:
         if isinstance(item, CommandItem | ButtonItem):
             invocation = item.invocation if isinstance(item, CommandItem) else _command_of(item.selection)
-            if invocation is not None and invocation.name.replace("_", "-") in SHARED_COMMANDS:
+            if invocation is not None and invocation.name.replace("_", "-") in bp.SHARED_COMMANDS:
                 repeated.append(partial(_run_silently, invocation))
         elif not isinstance(item, InlineQuery | ChosenInlineResult):
             repeated.append(item)
     return repeated
 
 
-def _run_silently(invocation: CommandInvocation, handle: AgentHandle) -> Awaitable[object]:
+def _run_silently(invocation: bp.CommandInvocation, handle: bp.AgentHandle) -> Awaitable[object]:
     return handle.run_command(invocation)
 
 
-def _command_of(selection: ChoiceSelection | None) -> CommandInvocation | None:
+def _command_of(selection: bp.ChoiceSelection | None) -> bp.CommandInvocation | None:
     """Return the command that a pressed button stands for; None for any other button."""
     if selection is None or not selection.value.startswith("/"):
         return None
     name, _, text = selection.value.removeprefix("/").partition(" ")
-    return CommandInvocation(
+    return bp.CommandInvocation(
         name, selection.world, selection.room, selection.author, selection.event_id, selection.created_at, text=text
     )
 
@@ -468,7 +456,7 @@ class Listener:
     `execute` runs a command or a button press, calls its callback once that is done, then sends the response.
     """
 
-    handle: AgentHandle
+    handle: bp.AgentHandle
     context: IncomingContext
     execute: Callable[[CommandItem | ButtonItem, Callable[[], None]], Coroutine[Any, Any, None]]
 
@@ -484,18 +472,19 @@ class UpdateReceiver:
         listeners: Sequence[Listener],
         bot: BotClient,
         administrators: AdministratorCache,
-        time_source: TimeSource,
+        time_source: bp.TimeSource,
         note_user: Callable[[int, str], None],
         inline: InlineReceiver,
-        commands: Sequence[CommandSpec],
+        commands: Sequence[bp.CommandSpec],
         faces: Faces | None = None,
     ) -> None:
         self._listeners, self._first, self._bot, self._faces = tuple(listeners), listeners[0], bot, faces
         self._administrators = administrators
         self._time, self._note_user, self._inline = time_source, note_user, inline
         self._command_names = tuple(spec.name.replace("-", "_") for spec in commands)
-        self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
-        self._tasks = TaskSet("a command or a button on Telegram")
+        # reactions do not name the topic
+        self._threads: bp.BoundedDict[tuple[int, int], int] = bp.BoundedDict(MAX_THREADS)
+        self._tasks = bp.TaskSet("a command or a button on Telegram")
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
         """Parse updates; one that cannot be read is recorded and costs no other, nor does an odd field cost its update.
@@ -544,7 +533,7 @@ class UpdateReceiver:
             shares.append(tuple(items if listener.handle is answering else to_repeated(items)))
         return shares
 
-    async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
+    async def submit(self, batch: Sequence[ParsedUpdate], cursor: bp.StreamCursor | None = None) -> None:
         """Store the updates for each character: consecutive messages in one transaction, the last with the cursor.
 
         The cursor waits for command responses, but only briefly: a chat may be rate-limited for minutes.
@@ -559,10 +548,10 @@ class UpdateReceiver:
         self,
         listener: Listener,
         batch: Sequence[tuple[ParsedUpdate, Sequence[UpdateItem]]],
-        cursor: StreamCursor | None,
+        cursor: bp.StreamCursor | None,
     ) -> None:
         handle = listener.handle
-        messages: list[InboundMessage] = []
+        messages: list[bp.InboundMessage] = []
         command_tasks: list[asyncio.Task[BotError | None]] = []
         all_items = [item for _, items in batch for item in items]
         album_items = [item for item in all_items if isinstance(item, MessageItem) and item.album_id]
@@ -617,12 +606,12 @@ class UpdateReceiver:
                 self.note_topic(chat_id, message_id, ChatTarget.parse(room.external_id).thread_id if room else None)
 
     async def _submit_messages(
-        self, handle: AgentHandle, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+        self, handle: bp.AgentHandle, messages: Sequence[bp.InboundMessage], cursor: bp.StreamCursor | None = None
     ) -> None:
         if messages or cursor is not None:
             await handle.submit_tolerant(messages, cursor)
 
-    async def _apply_change(self, handle: AgentHandle, change: Change, raw: RawUpdate) -> None:
+    async def _apply_change(self, handle: bp.AgentHandle, change: Change, raw: RawUpdate) -> None:
         try:
             await change(handle)
         except RETRY_ERRORS:
@@ -630,7 +619,7 @@ class UpdateReceiver:
         except Exception as error:  # it must not stop the following updates
             await self._record_unreadable(raw, error)
 
-    async def _note_sent(self, sent: ChosenInlineResult, update_id: int, _: AgentHandle) -> None:
+    async def _note_sent(self, sent: ChosenInlineResult, update_id: int, _: bp.AgentHandle) -> None:
         await self._inline.note_sent(sent, update_id)
 
     async def _record_unreadable(self, raw: RawUpdate, error: Exception) -> None:

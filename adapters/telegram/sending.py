@@ -24,6 +24,7 @@ from telegram import (
 from telegram.constants import ReactionEmoji
 from telegram.error import BadRequest, ChatMigrated, TelegramError
 
+import bot.platform as bp
 from adapters.telegram.client import (
     BotClient,
     ChatUnavailable,
@@ -60,29 +61,13 @@ from adapters.telegram.outgoing import (
     with_name,
 )
 from bot import Attachment, Content
-from bot.platform import (
-    RESPONSE_SOURCE,
-    BoundedDict,
-    ChannelProblems,
-    Delivery,
-    DeliveryError,
-    DeliveryHeld,
-    DeliveryUnknown,
-    KnownPeople,
-    MessageGone,
-    NotSent,
-    ReactionSet,
-    TimeSource,
-    TokenCheck,
-    Undeliverable,
-)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
 UPLOAD_TIMEOUT = 50.0
 MAX_GUEST_ANSWERS = MAX_RESTRICTED_CHATS = 1000
-REACTIONS = ReactionSet(tuple(emoji.value for emoji in ReactionEmoji))
+REACTIONS = bp.ReactionSet(tuple(emoji.value for emoji in ReactionEmoji))
 MEDIA_TYPES = {
     "photo": InputMediaPhoto,
     "video": InputMediaVideo,
@@ -111,19 +96,20 @@ class MessageSender:
         client: BotClient,
         settings: TelegramSettings,
         limits: Limits,
-        time_source: TimeSource,
-        token_check: TokenCheck,
+        time_source: bp.TimeSource,
+        token_check: bp.TokenCheck,
         on_migrated: Callable[[int, int], None],
     ) -> None:
         self._client, self._settings, self._limits, self._time = client, settings, limits, time_source
         self._token_check, self._on_migrated = token_check, on_migrated
         self.rate_limiter = RateLimiter(time_source.monotonic)
-        self.known_people = KnownPeople[int]()
-        self._problems = ChannelProblems(logger, "Telegram chat")
+        self.known_people = bp.KnownPeople[int]()
+        self._problems = bp.ChannelProblems(logger, "Telegram chat")
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._migrated_chats: dict[int, int] = {}  # new ids by former ids of groups
-        self._reactions = BoundedDict[int, ReactionSet | None](MAX_RESTRICTED_CHATS)  # by chat that does not allow all
-        self._guest_answers = BoundedDict[str, str](MAX_GUEST_ANSWERS)  # ids of inline messages by query
+        # by chat that does not allow all
+        self._reactions = bp.BoundedDict[int, bp.ReactionSet | None](MAX_RESTRICTED_CHATS)
+        self._guest_answers = bp.BoundedDict[str, str](MAX_GUEST_ANSWERS)  # ids of inline messages by query
 
     def resolve(self, target: ChatTarget) -> ChatTarget:
         """Return the target with the current id of its chat."""
@@ -135,23 +121,23 @@ class MessageSender:
         if username:
             self.known_people.note_user(chat_id, username.lower())
 
-    async def deliver(self, delivery: Delivery, name: str = "") -> str:
+    async def deliver(self, delivery: bp.Delivery, name: str = "") -> str:
         """Send a part as soon as the rate limits allow, with a name before it, and return its message id."""
         target = ChatTarget.parse(delivery.target)
         if target.is_inline:  # the person has sent it
             return delivery.reply_to
         if target.guest_query_id and delivery.part:
-            raise Undeliverable("as a guest the bot can answer with one message only")
-        with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == RESPONSE_SOURCE else "send"):
+            raise bp.Undeliverable("as a guest the bot can answer with one message only")
+        with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == bp.RESPONSE_SOURCE else "send"):
             return await self._send(target, delivery.content, delivery.reply_to, name=name)
 
-    async def edit(self, delivery: Delivery, name: str = "") -> str:
+    async def edit(self, delivery: bp.Delivery, name: str = "") -> str:
         """Edit a sent message, with a name before its text, or delete it if the new content is empty; idempotent."""
         target = ChatTarget.parse(delivery.target)
         if target.guest_query_id and delivery.content.text:  # which replaces the answer
             return await self._send(target, delivery.content, "", name=name)
         if not delivery.replaces_external_id.isdecimal():
-            raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
+            raise bp.Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
         with label_crash_points("edit"):
             async with self._take_slot(target, SHORT_WAIT):
                 content = self._limit_mentions(target, delivery.content)
@@ -160,22 +146,22 @@ class MessageSender:
                 await self._edit_or_delete(target, int(delivery.replaces_external_id), content)
         return delivery.replaces_external_id
 
-    def find_reactions(self, target: ChatTarget) -> ReactionSet | None:
+    def find_reactions(self, target: ChatTarget) -> bp.ReactionSet | None:
         """Return the reactions that the bot can set in a chat, as far as it is known; None where it can set none."""
         return None if target.guest_query_id else self._reactions.get(self.resolve(target).chat_id, REACTIONS)
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Set or remove the bot's reaction to a message, of which Telegram has one at most; return its emoji."""
         target = ChatTarget.parse(delivery.target)
         if target != self.resolve(target):
-            raise MessageGone("the message is in the group that has become a supergroup")
+            raise bp.MessageGone("the message is in the group that has become a supergroup")
         with label_crash_points("react"):
             try:
                 async with self._take_slot(target, SHORT_WAIT):
                     return await self._set_reaction(target.chat_id, int(delivery.reply_to), delivery.content.text)
             except ChatMigrated as error:
                 self._note_migration(target.chat_id, error.new_chat_id)
-                raise MessageGone("the message is in the group that has become a supergroup") from None
+                raise bp.MessageGone("the message is in the group that has become a supergroup") from None
 
     async def _set_reaction(self, chat_id: int, message_id: int, emoji: str) -> str:
         """Set a reaction; where the chat does not allow it, the nearest that it allows."""
@@ -184,19 +170,19 @@ class MessageSender:
             return emoji
         except BadRequest as error:
             if is_message_gone(error):
-                raise MessageGone("the message was deleted from the chat") from None
+                raise bp.MessageGone("the message was deleted from the chat") from None
             if not is_reaction_refused(error):
                 raise
         allowed = (await self._client.get_chat(chat_id)).available_reactions
         listed = tuple(item.emoji for item in allowed or () if isinstance(item, ReactionTypeEmoji))
-        self._reactions[chat_id] = reactions = ReactionSet(listed) if listed else None
+        self._reactions[chat_id] = reactions = bp.ReactionSet(listed) if listed else None
         nearest = reactions.find(emoji) if reactions is not None else ""
         if not nearest:
-            raise Undeliverable(f"the chat does not allow the reaction {emoji}, nor one like it")
+            raise bp.Undeliverable(f"the chat does not allow the reaction {emoji}, nor one like it")
         await self._client.set_message_reaction(chat_id, message_id, [ReactionTypeEmoji(nearest)])
         return nearest
 
-    async def open_topic(self, delivery: Delivery, *, is_repeat: bool) -> str:
+    async def open_topic(self, delivery: bp.Delivery, *, is_repeat: bool) -> str:
         """Open a topic of a forum, and return the target of its messages.
 
         Telegram cannot be asked whether an earlier attempt has opened one: another one is marked in its name, or the
@@ -205,14 +191,14 @@ class MessageSender:
         if not is_repeat:
             return await self._create_topic(delivery, delivery.content.text)
         if self._settings.telegram_unclear is UnclearPolicy.HOLD:
-            raise DeliveryHeld(HOLD_REASON)
+            raise bp.DeliveryHeld(HOLD_REASON)
         try:
             return await self._create_topic(delivery, f"{DUPLICATE_NOTICE.strip()} {delivery.content.text}")
-        except NotSent as error:
+        except bp.NotSent as error:
             cause = f"it may have been opened and cannot be opened again now: {error}"
-            raise DeliveryUnknown(cause, retry_after=error.retry_after) from None
+            raise bp.DeliveryUnknown(cause, retry_after=error.retry_after) from None
 
-    async def _create_topic(self, delivery: Delivery, name: str) -> str:
+    async def _create_topic(self, delivery: bp.Delivery, name: str) -> str:
         target = ChatTarget.parse(delivery.target)
         place = ChatTarget(self.resolve(target).chat_id)
         with label_crash_points("thread"):
@@ -221,14 +207,14 @@ class MessageSender:
                     topic = await self._client.create_forum_topic(place.chat_id, shorten(name, MAX_TOPIC_NAME))
             except ChatMigrated as error:
                 self._note_migration(target.chat_id, error.new_chat_id)
-                raise NotSent("the group has become a supergroup: the topic is opened there") from None
-            except Undeliverable as error:
+                raise bp.NotSent("the group has become a supergroup: the topic is opened there") from None
+            except bp.Undeliverable as error:
                 problem = f"{error}: let the bot manage topics, in a group that has them"
                 self._problems.report(str(place), problem)
-                raise Undeliverable(problem) from None
+                raise bp.Undeliverable(problem) from None
         return str(replace(place, thread_id=int(_check_message_id(topic.message_thread_id))))
 
-    async def reconcile(self, delivery: Delivery, name: str = "") -> str:
+    async def reconcile(self, delivery: bp.Delivery, name: str = "") -> str:
         """Send an uncertain part again with a notice, and a name before that, or hold it.
 
         Never raises NotSent: the retry after that would carry no notice.
@@ -237,13 +223,13 @@ class MessageSender:
         if target.is_inline:
             return delivery.reply_to
         if self._settings.telegram_unclear is UnclearPolicy.HOLD:
-            raise DeliveryHeld(HOLD_REASON)
+            raise bp.DeliveryHeld(HOLD_REASON)
         try:
             with label_crash_points("send"):
                 return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True, name=name)
-        except NotSent as error:
+        except bp.NotSent as error:
             cause = f"it may have been sent and cannot be sent again now: {error}"
-            raise DeliveryUnknown(cause, retry_after=error.retry_after) from None
+            raise bp.DeliveryUnknown(cause, retry_after=error.retry_after) from None
 
     async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
         """Send a message that is not in the ledger, with up to three attempts."""
@@ -251,7 +237,7 @@ class MessageSender:
             try:
                 await self._send(target, content, reply_to)
                 return
-            except NotSent as error:
+            except bp.NotSent as error:
                 wait = error.retry_after if error.retry_after is not None else SHORT_WAIT
                 if attempt == MAX_TRIES or wait > self._limits.max_retry_delay:
                     raise
@@ -271,9 +257,9 @@ class MessageSender:
                 max_wait = self._limits.max_queue_seconds if message_ids else self._limits.max_silent_seconds
                 async with self._take_slot(target, max_wait):
                     message_ids.append(await self._send_part(target, limited, "" if message_ids else reply_to))
-            except (NotSent, Undeliverable) as error:
+            except (bp.NotSent, bp.Undeliverable) as error:
                 if message_ids:  # a retry would repeat the beginning
-                    raise DeliveryUnknown(f"only the beginning was sent: {error}") from None
+                    raise bp.DeliveryUnknown(f"only the beginning was sent: {error}") from None
                 raise
         return message_ids[0]
 
@@ -297,10 +283,10 @@ class MessageSender:
             raise TokenRefused(self._token_check.retry_after)
         chat_id = self.resolve(target).chat_id
         if chat_id in self._unavailable_chats:
-            raise Undeliverable(UNAVAILABLE_REASON)
+            raise bp.Undeliverable(UNAVAILABLE_REASON)
         wait = self.rate_limiter.acquire(chat_id, max_wait)
         if wait > max_wait:
-            raise NotSent(f"Telegram's rate limits allow no message for {wait:.0f} s", retry_after=wait)
+            raise bp.NotSent(f"Telegram's rate limits allow no message for {wait:.0f} s", retry_after=wait)
         if wait:
             await self._time.sleep(wait)
         try:
@@ -309,8 +295,8 @@ class MessageSender:
         except TokenRefused:
             if await self._token_check.confirm():
                 raise TokenRefused(self._token_check.retry_after) from None
-            raise NotSent(CALL_REFUSED) from None
-        except NotSent as error:
+            raise bp.NotSent(CALL_REFUSED) from None
+        except bp.NotSent as error:
             if error.retry_after is not None:
                 self.rate_limiter.block(chat_id, error.retry_after)
             raise
@@ -342,7 +328,7 @@ class MessageSender:
                     raise
                 self._problems.report(str(place), f"{error_text(error)}: messages for this topic are sent to General")
                 place = ChatTarget(place.chat_id)
-        raise NotSent(f"chat {target.chat_id} has moved several times")
+        raise bp.NotSent(f"chat {target.chat_id} has moved several times")
 
     def _note_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         self._migrated_chats[old_chat_id] = new_chat_id
@@ -366,7 +352,7 @@ class MessageSender:
             for text in texts[1:]:
                 await self._send_message(target, OutgoingText(text), "", content if text is texts[-1] else None)
         except TelegramError as error:
-            raise DeliveryUnknown(f"only the beginning was sent: {error_text(error)}") from None
+            raise bp.DeliveryUnknown(f"only the beginning was sent: {error_text(error)}") from None
         return message_id
 
     async def _send_message(
@@ -409,7 +395,7 @@ class MessageSender:
         for text in (build_text(content), build_plain_text(content)):
             try:
                 return await self._upload(target, text, reply_to, content)
-            except Undeliverable:
+            except bp.Undeliverable:
                 break
             except BadRequest as error:
                 if is_topic_unavailable(error):
@@ -423,7 +409,7 @@ class MessageSender:
     async def _upload(self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content) -> str:
         [file] = content.attachments
         if target.guest_query_id:
-            raise Undeliverable("as a guest the bot can send no file")
+            raise bp.Undeliverable("as a guest the bot can send no file")
         method = upload_method_of(file)
         message = await getattr(self._client, f"send_{method}")(
             **{method: self._file_source(file)},
@@ -443,7 +429,7 @@ class MessageSender:
             return file.url.removeprefix(own_prefix)
         if file.url.startswith(("http://", "https://")):
             return file.url
-        raise Undeliverable(f"{display_name_of(file)} has no content that could be sent")
+        raise bp.Undeliverable(f"{display_name_of(file)} has no content that could be sent")
 
     async def _edit_or_delete(self, target: ChatTarget, message_id: int, content: Content) -> None:
         """Edit or delete a message; in a group that has become a supergroup neither is possible: its ids differ."""
@@ -463,16 +449,16 @@ class MessageSender:
             raise self._migrated_edit_error(target.chat_id, error.new_chat_id, content) from None
         except BadRequest as error:
             if is_message_gone(error):
-                raise MessageGone("the message was deleted from the chat: it is not sent again") from None
+                raise bp.MessageGone("the message was deleted from the chat: it is not sent again") from None
             if not is_already_done(error):
                 raise
 
-    def _migrated_edit_error(self, old_chat_id: int, new_chat_id: int, content: Content) -> DeliveryError:
+    def _migrated_edit_error(self, old_chat_id: int, new_chat_id: int, content: Content) -> bp.DeliveryError:
         """Report the migration and return the error for the edit; the outbox sends the content again."""
         self._note_migration(old_chat_id, new_chat_id)
         if content.text or content.attachments:
-            return NotSent("the group has become a supergroup: the message is sent there")
-        return Undeliverable("the message is in the group that has become a supergroup and cannot be deleted")
+            return bp.NotSent("the group has become a supergroup: the message is sent there")
+        return bp.Undeliverable("the message is in the group that has become a supergroup and cannot be deleted")
 
     async def _replace_content(self, target: ChatTarget, message_id: int, text: OutgoingText, content: Content) -> None:
         arguments: dict[str, Any] = {"chat_id": target.chat_id, "message_id": message_id}
@@ -514,5 +500,5 @@ def _is_file_id(text: str) -> bool:
 def _check_message_id(message_id: object) -> str:
     """Return the id of a sent message as text. Raises DeliveryUnknown if it is none."""
     if not isinstance(message_id, int) or message_id <= 0:
-        raise DeliveryUnknown("Telegram did not return the id of the message")
+        raise bp.DeliveryUnknown("Telegram did not return the id of the message")
     return str(message_id)

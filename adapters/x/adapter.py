@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from datetime import timedelta
 
+import bot.platform as bp
 from adapters.x import incoming
 from adapters.x.client import OptOutList, ReplyPermissions, XClient
 from adapters.x.config import REQUIRED_VARIABLES, read_settings
@@ -18,23 +19,6 @@ from adapters.x.rate_limits import AccountState, Quota, next_month_start
 from adapters.x.receiving import MentionReceiver, PostDeleter
 from adapters.x.sending import MessageSender
 from bot import Content, CoreSettings, Room, Settings, TemporaryError, system_clock
-from bot.platform import (
-    Account,
-    AccountAdapter,
-    AgentHandle,
-    ConnectionStatus,
-    CursorReader,
-    Delivery,
-    DeliveryError,
-    DisconnectCause,
-    Feed,
-    InboxClosed,
-    NotSent,
-    ReactionSet,
-    TaskSet,
-    TimeSource,
-    select_accounts,
-)
 from bot.store import CheckReport, StoreUnavailable
 from bot.text import names_ai
 
@@ -42,10 +26,10 @@ logger = logging.getLogger(__name__)
 MAX_DELAY_SECONDS, JITTER_SECONDS = 3600.0, 3.0
 
 
-class XAccount(Account):
+class XAccount(bp.Account):
     """One account, opened and closed by the adapter."""
 
-    def __init__(self, handle: AgentHandle, time_source: TimeSource) -> None:
+    def __init__(self, handle: bp.AgentHandle, time_source: bp.TimeSource) -> None:
         settings = read_settings(handle.settings)
         self.account_id = settings.account_id
         self.keys = (settings.account_id,)
@@ -54,7 +38,7 @@ class XAccount(Account):
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
         state = AccountState(handle.cursor, settings.account_id, handle)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
-        self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        self.status = bp.ConnectionStatus(incoming.PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
         environment = handle.settings.network_environment()
         self.connection = XConnection(settings, self.quota, state, self.status, time_source, environment)
         self.client = XClient(settings.account_id, self.connection, self.quota)
@@ -65,7 +49,7 @@ class XAccount(Account):
         self.receiver = MentionReceiver(
             handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth
         )
-        self._tasks = TaskSet(f"account {settings.account_id} on X")
+        self._tasks = bp.TaskSet(f"account {settings.account_id} on X")
 
     async def open(self) -> None:
         """Open the HTTP session, load what is stored, and start polling."""
@@ -81,7 +65,7 @@ class XAccount(Account):
         await self.connection.__aexit__()
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> bp.Feed:
         """The account's timeline, the interval of scheduled posts, and why they pause."""
         interval = None
         if self.settings.x_post_enable:
@@ -92,7 +76,7 @@ class XAccount(Account):
         pause_reason = self.connection.stop_reason or self.quota.pause_reason()
         room = incoming.build_feed_room(self._identity)
         world = incoming.build_world(self._identity)
-        return Feed(world, room, interval, pause_reason, self.client.find_posts, self.deleter.delete)
+        return bp.Feed(world, room, interval, pause_reason, self.client.find_posts, self.deleter.delete)
 
     async def _poll_mentions(self) -> None:
         """Poll mentions until the process stops."""
@@ -101,11 +85,11 @@ class XAccount(Account):
             await self._sleep(delay)
             try:
                 delay = await self._poll_once()
-            except InboxClosed:
+            except bp.InboxClosed:
                 return
             except Exception as error:  # a defect costs one poll, not all later ones
                 logger.exception("polling the mentions of account %s failed", self.account_id)
-                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+                self.status.failed(bp.DisconnectCause.FAULT, type(error).__name__)
                 delay = MAX_DELAY_SECONDS
 
     async def _poll_once(self) -> float:
@@ -115,12 +99,12 @@ class XAccount(Account):
             delay = 0.0 if await self.receiver.poll() else interval
         except NotAllowedNow as error:
             return self._report_unreadable(error, error.retry_after or MAX_DELAY_SECONDS)
-        except NotSent as error:
+        except bp.NotSent as error:
             logger.info("mentions of account %s are not read now: %s", self.account_id, error)
             return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
         except RequestRefused as error:
             return self._report_unreadable(error, MAX_DELAY_SECONDS)
-        except (DeliveryError, StoreUnavailable) as error:
+        except (bp.DeliveryError, StoreUnavailable) as error:
             logger.info("mentions of account %s were not read: %s", self.account_id, error)
             return interval
         self.status.connected()
@@ -129,15 +113,15 @@ class XAccount(Account):
     def _report_unreadable(self, error: Exception, delay: float) -> float:
         """Report that the mentions may not be read; return the seconds until the next poll."""
         reason = f"account {self.account_id} may not read its mentions: {error}"
-        self.status.failed(DisconnectCause.FORBIDDEN, reason)
+        self.status.failed(bp.DisconnectCause.FORBIDDEN, reason)
         return max(float(self.settings.x_poll_interval), delay)
 
 
-REAL_TIME = TimeSource()
-LIKES = ReactionSet(("❤",))
+REAL_TIME = bp.TimeSource()
+LIKES = bp.ReactionSet(("❤",))
 
 
-class XAdapter(AccountAdapter[XAccount]):
+class XAdapter(bp.AccountAdapter[XAccount]):
     """Polls mentions and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
@@ -145,8 +129,8 @@ class XAdapter(AccountAdapter[XAccount]):
     shows_notices = False  # the profile has it, and with AI_NOTICE_POSTS each post a label
     marks_late_parts = False  # X refuses the same text twice, which a mark would change
 
-    def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
-        owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")
+    def __init__(self, handles: Sequence[bp.AgentHandle], *, time_source: bp.TimeSource = REAL_TIME) -> None:
+        owners = bp.select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")
         super().__init__(XAccount(handle, time_source) for handle in owners.values())
         # a server of the operator's, such as the emulator
         self.is_trusted_audience = not any(account.settings.is_default("x_api_base_url") for account in self.accounts)
@@ -161,29 +145,29 @@ class XAdapter(AccountAdapter[XAccount]):
         """Split a text into posts."""
         return split_reply(content, next(filter(None, (item.sender.label for item in self.accounts)), ""))
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: bp.Delivery) -> str:
         """Send one part and return the post's id."""
         return await self.account_for(delivery).sender.deliver(delivery)
 
-    async def reconcile(self, delivery: Delivery) -> str:
+    async def reconcile(self, delivery: bp.Delivery) -> str:
         """Search the timeline for a part of which it is unknown whether it arrived."""
         return await self.account_for(delivery).sender.reconcile(delivery)
 
-    def find_reactions(self, room: Room) -> ReactionSet:
+    def find_reactions(self, room: Room) -> bp.ReactionSet:
         """Return the like."""
         return LIKES
 
-    async def react(self, delivery: Delivery) -> str:
+    async def react(self, delivery: bp.Delivery) -> str:
         """Like a post, or take the like back."""
         return await self.account_for(delivery).sender.react(delivery)
 
 
-def account_id_of(handle: AgentHandle) -> str:
+def account_id_of(handle: bp.AgentHandle) -> str:
     """Return the number of a character's account."""
     return read_settings(handle.settings).account_id
 
 
-def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
+def open_x(handles: Sequence[bp.AgentHandle]) -> XAdapter:
     """Return the adapter for all characters that have an account; raise ConfigError if two share one."""
     return XAdapter(handles)
 
@@ -192,7 +176,7 @@ NO_NOTICE = "no: add it to the text of the profile, and mark the account as auto
 KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
 
 
-async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+async def check_account(settings: Settings, read_cursor: bp.CursorReader) -> CheckReport:
     """Ask X whose the keys are, which reads no post, and return the remaining quota.
 
     Raises SettingError if variables are wrong, TemporaryError if X cannot be reached.
@@ -211,9 +195,9 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     }
     problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
     label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
-    status = ConnectionStatus(PLATFORM, label, clock)
+    status = bp.ConnectionStatus(PLATFORM, label, clock)
     environment = settings.network_environment()
-    async with XConnection(x_settings, quota, state, status, TimeSource(), environment) as connection:
+    async with XConnection(x_settings, quota, state, status, bp.TimeSource(), environment) as connection:
         try:
             if not quota.is_off:
                 user = await connection.read_own_user()
@@ -226,7 +210,7 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
             problems.append(str(error))
         except (RequestRefused, NotAllowedNow) as error:
             problems.append(f"{error}: look at the app's permissions and plan")
-        except DeliveryError as error:
+        except bp.DeliveryError as error:
             if not connection.stop_reason:
                 raise TemporaryError(f"X cannot be reached: {error}") from None
             problems.append(f"{error}: {KEY_VARIABLES} must all be of one app and one account")

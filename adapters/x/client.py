@@ -11,21 +11,12 @@ import unicodedata
 from datetime import datetime
 from typing import Any
 
+import bot.platform as bp
 from adapters.x.config import XSettings, post_url
 from adapters.x.connection import NotAllowedNow, RequestRefused, XConnection
 from adapters.x.incoming import THREAD_CONTEXT, Page, Post, parse_deleted, parse_id, text_of
 from adapters.x.rate_limits import AccountState, Quota
 from bot import Attachment, ConfigError, Entity, Receipt, TemporaryError
-from bot.platform import (
-    AgentHandle,
-    Delivery,
-    DeliveryError,
-    DeliveryUnknown,
-    FoundPost,
-    NotSent,
-    PostOperationKind,
-    Undeliverable,
-)
 
 logger = logging.getLogger(__name__)
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 5, 100
@@ -91,7 +82,7 @@ class XClient:
             len(ids), self._tweepy.get_tweets, ids, expansions=AUTHOR_AND_MEDIA, media_fields=MEDIA_FIELDS, **FIELDS
         )
 
-    async def find_posts(self, query: str) -> list[FoundPost]:
+    async def find_posts(self, query: str) -> list[bp.FoundPost]:
         """Return the latest posts of the last week for a query in X's syntax; raise TemporaryError."""
         normalized_query = " ".join(query.split())[:MAX_QUERY_LENGTH]
         if not normalized_query:
@@ -108,7 +99,7 @@ class XClient:
             )
         except RequestRefused as error:
             raise TemporaryError(f"X refuses to search for this account: {error}") from error
-        except DeliveryError as error:
+        except bp.DeliveryError as error:
             raise TemporaryError(f"X cannot be searched now: {error}") from error
         return [_to_found_post(post, page) for post in page.posts]
 
@@ -144,8 +135,8 @@ class XClient:
                 user_auth=True,
             )
             if not (post_id := parse_id(response)):
-                raise DeliveryUnknown("X created the post but returned no id")
-        except (NotSent, RequestRefused):
+                raise bp.DeliveryUnknown("X created the post but returned no id")
+        except (bp.NotSent, RequestRefused):
             may_exist = False
             raise
         finally:
@@ -157,7 +148,7 @@ class XClient:
         """Delete a post of the account; return False if it was not there."""
         response = await self._connection.write(self._tweepy.delete_tweet, post_id)
         if (is_deleted := parse_deleted(response)) is None:
-            raise DeliveryUnknown("X does not say whether the post is deleted")
+            raise bp.DeliveryUnknown("X does not say whether the post is deleted")
         return is_deleted
 
     async def like(self, post_id: str) -> None:
@@ -176,7 +167,7 @@ class XClient:
         """Upload a picture with its alt text; it stays invisible until posted, so a retry is safe."""
         data = picture.data or b""
         if picture.content_type not in PICTURE_TYPES or len(data) > MAX_PICTURE_BYTES:
-            raise Undeliverable(f"{picture.name or 'the picture'}: X takes JPEG, PNG and WebP of up to 5 MB")
+            raise bp.Undeliverable(f"{picture.name or 'the picture'}: X takes JPEG, PNG and WebP of up to 5 MB")
         body = {
             "media": base64.b64encode(data).decode(),
             "media_category": "tweet_image",
@@ -185,13 +176,13 @@ class XClient:
         try:
             media_id = parse_id(await self._connection.write(self._connection.post_raw, "/2/media/upload", body))
             if not media_id:
-                raise NotSent("X returned no id for the picture")
+                raise bp.NotSent("X returned no id for the picture")
             if alt_text := picture.description or picture.title:
                 await self._describe(media_id, alt_text, picture.name)
-        except DeliveryUnknown as error:
-            raise NotSent(f"the picture could not be uploaded to X: {error}") from error
+        except bp.DeliveryUnknown as error:
+            raise bp.NotSent(f"the picture could not be uploaded to X: {error}") from error
         except RequestRefused as error:
-            raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
+            raise bp.Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
 
     async def _describe(self, media_id: str, alt_text: str, name: str) -> None:
@@ -203,10 +194,10 @@ class XClient:
             logger.warning("%s is posted without its alt text: %s", name or "a picture", error)
 
 
-def _to_found_post(post: Post, page: Page) -> FoundPost:
+def _to_found_post(post: Post, page: Page) -> bp.FoundPost:
     user = page.users.get(post.author_id)
     author = user.username if user is not None and user.username else post.author_id
-    return FoundPost(author, text_of(post), post_url(str(post.id)), post.created_at)
+    return bp.FoundPost(author, text_of(post), post_url(str(post.id)), post.created_at)
 
 
 OPT_OUT_KEY = "opt-outs"
@@ -289,7 +280,7 @@ class OptOutList:
 class ReplyPermissions:
     """The reply rules of one account; a check raises Undeliverable if a part may not be sent."""
 
-    def __init__(self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList) -> None:
+    def __init__(self, handle: bp.AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList) -> None:
         self._conversations = handle.conversations
         self._client = client
         self._opt_outs = opt_outs
@@ -303,10 +294,10 @@ class ReplyPermissions:
         is_open_to_all = not self._targets or "*" in self._targets
         return "" if is_open_to_all or username.casefold() in self._targets else TARGET_USERS_RULE
 
-    async def find_addressee(self, delivery: Delivery) -> str:
+    async def find_addressee(self, delivery: bp.Delivery) -> str:
         """Return the post that a part replies to; empty for a post on the own timeline."""
         operation = delivery.content.operation
-        if operation is not None and operation.kind is PostOperationKind.REPLY:
+        if operation is not None and operation.kind is bp.PostOperationKind.REPLY:
             return operation.post_id
         if delivery.reply_to or delivery.target == delivery.account:
             return delivery.reply_to
@@ -314,7 +305,7 @@ class ReplyPermissions:
         message_ids = (receipt.key.message_id for receipt in receipts if receipt.rule not in UNADDRESSED_RULES)
         return next(message_ids, delivery.target)
 
-    async def check_reply(self, delivery: Delivery, post_id: str) -> None:
+    async def check_reply(self, delivery: bp.Delivery, post_id: str) -> None:
         """Raise Undeliverable for a reply to a user who has not mentioned the bot or has opted out."""
         receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
         receipt = next((candidate for candidate in receipts if candidate.key.message_id == post_id), None)
@@ -336,7 +327,7 @@ class ReplyPermissions:
         account = self._client.account_id
         is_addressed_to_us = post.author_id == account or post.has_mention_of(account)
         if not is_addressed_to_us and username.casefold() not in self._targets:
-            raise Undeliverable(
+            raise bp.Undeliverable(
                 f"post {post_id} does not mention the account, and its author is not in {TARGET_USERS_RULE}: "
                 "X allows replies only to those who want them"
             )
@@ -346,18 +337,18 @@ class ReplyPermissions:
         try:
             page = await self._client.read_posts([post_id])
         except RequestRefused as error:
-            raise Undeliverable(f"post {post_id} cannot be read: {error}") from error
-        except DeliveryUnknown as error:  # only reading failed: nothing has been sent
-            raise NotSent(f"post {post_id} could not be read: {error}") from error
+            raise bp.Undeliverable(f"post {post_id} cannot be read: {error}") from error
+        except bp.DeliveryUnknown as error:  # only reading failed: nothing has been sent
+            raise bp.NotSent(f"post {post_id} could not be read: {error}") from error
         if not page.posts:
-            raise Undeliverable(f"post {post_id} does not exist or is not visible")
+            raise bp.Undeliverable(f"post {post_id} does not exist or is not visible")
         [post, *_] = page.posts
         user = page.users.get(post.author_id)
         return post, user.username if user else ""
 
     def _check_opt_out(self, user_id: str, username: str) -> None:
         if self._opt_outs.contains(user_id, username):
-            raise Undeliverable(f"{username or user_id} does not want replies ({OPT_OUT_RULE})")
+            raise bp.Undeliverable(f"{username or user_id} does not want replies ({OPT_OUT_RULE})")
 
     async def _find_author(self, receipt: Receipt) -> Entity | None:
         message = await self._conversations.message(receipt.memory_id)

@@ -14,26 +14,11 @@ from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib h
 from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
 
+import bot.platform as bp
 from adapters.x.config import XSettings
 from adapters.x.incoming import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import AccountState, EndpointLimits, Quota, endpoint_of
 from bot import Clock, system_clock
-from bot.platform import (
-    NOT_SENT_ERRORS,
-    Backoff,
-    ConnectionStatus,
-    DeliveryError,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    TimeSource,
-    TokenCheck,
-    describe_client_error,
-    disconnect_cause,
-    find_network,
-    read_bounded,
-    write_body,
-)
 from bot.store import StoreUnavailable
 from bot.text import shorten
 
@@ -41,7 +26,7 @@ logger = logging.getLogger(__name__)
 API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
 Method = Callable[..., Awaitable[Any]]  # of tweepy; sends one request
 VERIFIED_KEY = "account"
-KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
+KEY_CHECKS = bp.Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
 KEYS_REFUSED = "X refuses the keys: put valid ones into `.env` and start again"
 PLAN_RETRY_SECONDS = 3600.0  # between two attempts at what the plan, the credits or the app's permissions do not allow
 MAX_CLOCK_SKEW = timedelta(minutes=5)  # beyond it X refuses a signature
@@ -67,8 +52,8 @@ class XConnection:
         settings: XSettings,
         quota: Quota,
         state: AccountState,
-        status: ConnectionStatus,
-        time_source: TimeSource,
+        status: bp.ConnectionStatus,
+        time_source: bp.TimeSource,
         environment: Mapping[str, str],
     ) -> None:
         self._is_dry_run = settings.x_dry_run
@@ -78,7 +63,7 @@ class XConnection:
         self._state = state
         self._status = status
         self._clock = time_source.now
-        self._key_check = TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
+        self._key_check = bp.TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
         self.tweepy = SigningClient(settings, self._clock, environment)
 
     async def __aenter__(self) -> Self:
@@ -105,12 +90,12 @@ class XConnection:
         try:
             await self._quota.reserve(max_posts)
         except StoreUnavailable as error:
-            raise NotSent(f"reads cannot be counted: {error}") from error
+            raise bp.NotSent(f"reads cannot be counted: {error}") from error
         cost = max_posts
         try:
             page = parse_page(await self.send(method, *arguments, **options))
             cost = page.count + len(page.referenced)
-        except (NotSent, RequestRefused):
+        except (bp.NotSent, RequestRefused):
             cost = 0
             raise
         finally:
@@ -120,7 +105,7 @@ class XConnection:
     async def write(self, method: Method, *arguments: Any, **options: Any) -> Any:
         """Call a method that changes something; raise NotSent in a dry run."""
         if self._is_dry_run:
-            raise NotSent("X_DRY_RUN is on")
+            raise bp.NotSent("X_DRY_RUN is on")
         await self._verify_account()
         return await self.send(method, *arguments, **options)
 
@@ -149,7 +134,7 @@ class XConnection:
         """Return the account's user; raise RequestRefused with the status 401 if X refuses the keys."""
         user = parse_user(await self._send(self.tweepy.get_me, user_fields=["description", "name", "username"]))
         if user is None:
-            raise DeliveryUnknown("X does not return whose the keys are")
+            raise bp.DeliveryUnknown("X does not return whose the keys are")
         return user
 
     async def _send(self, method: Method, *arguments: Any, **options: Any) -> Any:
@@ -160,17 +145,17 @@ class XConnection:
                 self._check_clock(error)
                 raise
             if error.status >= 500 or error.status < 400:
-                self._status.failed(DisconnectCause.PLATFORM, error)
-                raise DeliveryUnknown(str(error)) from error
+                self._status.failed(bp.DisconnectCause.PLATFORM, error)
+                raise bp.DeliveryUnknown(str(error)) from error
             self._mark_connected()
             if error.is_of_plan:
                 raise NotAllowedNow(str(error), retry_after=error.retry_after or PLAN_RETRY_SECONDS) from error
             if error.status == 429:
-                raise NotSent(str(error), retry_after=error.retry_after) from error
+                raise bp.NotSent(str(error), retry_after=error.retry_after) from error
             raise
-        except (NotSent, DeliveryUnknown) as error:
-            if not (isinstance(error, NotSent) and error.retry_after):  # with retry_after, nothing was sent
-                self._status.failed(disconnect_cause(error), error)
+        except (bp.NotSent, bp.DeliveryUnknown) as error:
+            if not (isinstance(error, bp.NotSent) and error.retry_after):  # with retry_after, nothing was sent
+                self._status.failed(bp.disconnect_cause(error), error)
             raise
         self._mark_connected()
         return response
@@ -184,16 +169,16 @@ class XConnection:
             direction = "ahead of"
         problem = f"this machine's clock is {minutes} minutes {direction} X's, so X refuses what it signs ({error})"
         problem = f"{problem}: set the clock, and have it kept right"
-        self._status.failed(DisconnectCause.CLOCK, problem)
+        self._status.failed(bp.DisconnectCause.CLOCK, problem)
         raise ClockSkewed(problem) from error
 
-    async def _check_keys(self, refusal: "RequestRefused") -> NotSent:
+    async def _check_keys(self, refusal: "RequestRefused") -> bp.NotSent:
         """Return the error for a 401: X may refuse the keys, or only this one call."""
         if await self._key_check.confirm():
             return self._stopped()
         problem = f"{refusal}, although X does not refuse the keys"
-        self._status.failed(DisconnectCause.PLATFORM, problem)
-        return NotSent(problem)
+        self._status.failed(bp.DisconnectCause.PLATFORM, problem)
+        return bp.NotSent(problem)
 
     async def _are_keys_accepted(self) -> bool | None:
         """Return whether X accepts the keys, and they are those of the expected account; None if it cannot be asked."""
@@ -203,7 +188,7 @@ class XConnection:
             user = await self._ask_own_user()
         except RequestRefused as error:
             return False if error.status == 401 else None
-        except DeliveryError:
+        except bp.DeliveryError:
             return None
         return not self._key_check.is_refused or not account_problem(self._expected_username, user)
 
@@ -218,8 +203,8 @@ class XConnection:
             if self._expected_username and await self._state.read(VERIFIED_KEY) != self._expected_username:
                 try:
                     user = await self.read_own_user()
-                except (RequestRefused, DeliveryUnknown) as error:
-                    raise NotSent(f"the account of the keys could not be verified: {error}") from error
+                except (RequestRefused, bp.DeliveryUnknown) as error:
+                    raise bp.NotSent(f"the account of the keys could not be verified: {error}") from error
                 if problem := account_problem(self._expected_username, user):
                     self._key_check.refuse(problem)
                     raise self._stopped()
@@ -228,19 +213,19 @@ class XConnection:
 
     def _mark_connected(self) -> None:
         """Record that X answers; refused mentions stay reported until they can be read."""
-        if self._status.snapshot.cause not in (DisconnectCause.REFUSED, DisconnectCause.FORBIDDEN):
+        if self._status.snapshot.cause not in (bp.DisconnectCause.REFUSED, bp.DisconnectCause.FORBIDDEN):
             self._status.connected()
 
-    def _stopped(self) -> NotSent:
-        return NotSent(self.stop_reason, retry_after=self._key_check.retry_after)
+    def _stopped(self) -> bp.NotSent:
+        return bp.NotSent(self.stop_reason, retry_after=self._key_check.retry_after)
 
     def _check_open(self) -> None:
         if self._key_check.is_refused:
             raise self._stopped()
         if self._quota.is_off:
             reason = f"X is switched off: {self._quota.off_switch} is there"
-            self._status.failed(DisconnectCause.SWITCHED_OFF, reason)
-            raise NotSent(reason)
+            self._status.failed(bp.DisconnectCause.SWITCHED_OFF, reason)
+            raise bp.NotSent(reason)
 
 
 def account_problem(expected_username: str, user: User) -> str:
@@ -254,11 +239,11 @@ def _secret_text(secret: Any) -> str:
     return secret.get_secret_value() if secret is not None else ""
 
 
-class ClockSkewed(NotSent):
+class ClockSkewed(bp.NotSent):
     """X refused a signature because the clock of this machine is wrong."""
 
 
-class NotAllowedNow(NotSent):
+class NotAllowedNow(bp.NotSent):
     """The plan, the credits or the app's permissions do not allow a call; that may change at any time."""
 
 
@@ -298,7 +283,7 @@ class HttpResponse:
         try:
             return json_format.loads(self.body)
         except ValueError:
-            raise DeliveryUnknown(f"X says {self.status} with a body that cannot be read") from None
+            raise bp.DeliveryUnknown(f"X says {self.status} with a body that cannot be read") from None
 
 
 class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
@@ -319,7 +304,7 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
         )
         self.session: ClientSession | None = None
         self._base_url, self._clock = settings.x_api_base_url, clock
-        self._network = find_network(self._base_url or API_URL, environment)
+        self._network = bp.find_network(self._base_url or API_URL, environment)
         self.limits = EndpointLimits()
 
     async def open(self) -> None:
@@ -346,7 +331,7 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
         """Send one request and return its complete response."""
         endpoint = endpoint_of(method, route)
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
-            raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
+            raise bp.NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
         response, body = await self._send(
             method, str(URL(API_URL + route).with_query(sorted((params or {}).items()))), json
         )
@@ -367,12 +352,12 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
     async def _send(self, method: str, url: str, json: Any) -> tuple[ClientResponse, bytes]:
         """Sign and send a request; return its response and the body."""
         if self.session is None:
-            raise NotSent("X is not connected")
+            raise bp.NotSent("X is not connected")
         headers, data = {"User-Agent": self.user_agent}, None
         if json is not None:
             encoded = json_format.dumps(json).encode()
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
-            data = write_body(encoded, "send")
+            data = bp.write_body(encoded, "send")
         signer = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
         url, headers, _ = signer.sign(url, method, headers=headers)
         if self._base_url:  # the signature is made for X's own host
@@ -384,13 +369,13 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
             async with self.session.request(
                 method, target, data=data, headers=headers, allow_redirects=False
             ) as response:
-                body = await read_bounded(response, MAX_RESPONSE_BYTES)
-        except NOT_SENT_ERRORS as error:
-            raise NotSent(f"no connection to X: {describe_client_error(error)}") from error
+                body = await bp.read_bounded(response, MAX_RESPONSE_BYTES)
+        except bp.NOT_SENT_ERRORS as error:
+            raise bp.NotSent(f"no connection to X: {bp.describe_client_error(error)}") from error
         except (ClientError, TimeoutError, OSError) as error:
-            raise DeliveryUnknown(f"{type(error).__name__} {error}".strip()) from error
+            raise bp.DeliveryUnknown(f"{type(error).__name__} {error}".strip()) from error
         if body is None:
-            raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
+            raise bp.DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
         return response, body
 
 

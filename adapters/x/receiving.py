@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 from uuid import UUID
 
+import bot.platform as bp
 from adapters.x.client import MAX_PAGE_SIZE, MIN_PAGE_SIZE, OptOutList, ReplyPermissions, XClient
 from adapters.x.connection import NotAllowedNow, RequestRefused
 from adapters.x.incoming import (
@@ -27,16 +28,6 @@ from adapters.x.incoming import (
 )
 from adapters.x.rate_limits import AccountState
 from bot import Clock
-from bot.platform import (
-    AgentHandle,
-    Delivery,
-    DeliveryError,
-    DeliveryState,
-    InboundMessage,
-    NotSent,
-    RoomRule,
-    Undeliverable,
-)
 
 MAX_PAGES = 33  # X lists the latest 3,200 posts
 
@@ -92,7 +83,7 @@ class OwnTimeline:
                 size, token = MAX_PAGE_SIZE, page.next_token
                 if not token:
                     return TimelineRead(number, since, since, tuple(pages))
-        except (DeliveryError, RequestRefused) as error:
+        except (bp.DeliveryError, RequestRefused) as error:
             return TimelineRead(number, since, since, error=error)
         times = [post.created_at for page in pages for post in page.posts if post.created_at is not None]
         return TimelineRead(number, since, min(times, default=datetime.max.replace(tzinfo=since.tzinfo)), tuple(pages))
@@ -161,7 +152,7 @@ class MentionPosition:
 class MentionReceiver:
     """The mentions of one account, each with at most `_depth` posts above it."""
 
-    _handle: AgentHandle
+    _handle: bp.AgentHandle
     _identity: BotIdentity
     _client: XClient
     _state: AccountState
@@ -190,7 +181,7 @@ class MentionReceiver:
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
         edited_ids = {version for post in mentions for version in post.versions[: post.revision]}
         answered_ids = await self._read_answered_ids(position, mentions)
-        messages: list[InboundMessage] = []
+        messages: list[bp.InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
             if post.id in edited_ids:  # a later version is on this page
                 continue
@@ -212,7 +203,7 @@ class MentionReceiver:
         await self._handle.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
 
-    async def _submit_edited(self, messages: Sequence[InboundMessage]) -> None:
+    async def _submit_edited(self, messages: Sequence[bp.InboundMessage]) -> None:
         """Store messages, the last one as the edit of a message."""
         if messages:
             await self._handle.submit_tolerant(messages[:-1])
@@ -249,7 +240,7 @@ class MentionReceiver:
             return earlier_ids
         return {post.reference_id("replied_to") for own_page in timeline.pages for post in own_page.posts}
 
-    async def _read_mention(self, post: Post, page: Page, *, denied_by: str) -> list[InboundMessage]:
+    async def _read_mention(self, post: Post, page: Page, *, denied_by: str) -> list[bp.InboundMessage]:
         """Return a mention after the posts that it refers to; nothing where a rule ignores its room."""
         rule = self._handle.room_rules.find(PLATFORM, post.conversation, self._identity.account_id)
         if rule.is_ignored:
@@ -267,7 +258,7 @@ class MentionReceiver:
         await self._state.write(POSITION_KEY, str(position))
         return position
 
-    async def _to_inbound(self, post: Post, page: Page, rule: RoomRule, denied_by: str) -> InboundMessage:
+    async def _to_inbound(self, post: Post, page: Page, rule: bp.RoomRule, denied_by: str) -> bp.InboundMessage:
         """Build the inbound message of a mention; an opt-out takes effect at once."""
         message = to_inbound_message(post, page, self._identity, received_at=self._clock())
         await self._opt_outs.update_from(post.author_id, int(post.id), text_of(post))
@@ -276,7 +267,7 @@ class MentionReceiver:
             return to_inbound_message(post, page, self._identity, received_at=self._clock(), denied_by=rule_name)
         return message
 
-    async def _read_context(self, post: Post, page: Page) -> list[InboundMessage]:
+    async def _read_context(self, post: Post, page: Page) -> list[bp.InboundMessage]:
         """Return the posts that a mention replies to and quotes, oldest first; none is answered."""
         context = await self._read_thread_above(post, page) if self._depth else []
         quoted_post = page.referenced.get(post.reference_id("quoted"))
@@ -308,7 +299,7 @@ class MentionReceiver:
                 break
             try:
                 current_page = await self._client.read_posts([next_id])
-            except (DeliveryError, RequestRefused) as error:
+            except (bp.DeliveryError, RequestRefused) as error:
                 logger.info("the thread above post %s is not read: %s", current.id, error)
                 break
             current = next(iter(current_page.posts), None)
@@ -316,13 +307,13 @@ class MentionReceiver:
 
 
 NOT_FOUND, FORBIDDEN = 404, 403
-FINAL_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED)
+FINAL_STATES = (bp.DeliveryState.SENT, bp.DeliveryState.CANCELLED)
 
 
 class PostDeleter:
     """Deletes posts of one account; `feed_room_id` is the room of its timeline."""
 
-    def __init__(self, handle: AgentHandle, client: XClient, feed_room_id: UUID) -> None:
+    def __init__(self, handle: bp.AgentHandle, client: XClient, feed_room_id: UUID) -> None:
         self._handle = handle
         self._client = client
         self._feed_room_id = feed_room_id
@@ -343,7 +334,7 @@ class PostDeleter:
             await self._handle.edits.delete_messages(parts[0].room_id, [post_id])
         return any(was_there)
 
-    async def _find_parts(self, post_id: str) -> list[Delivery]:
+    async def _find_parts(self, post_id: str) -> list[bp.Delivery]:
         """Return all parts of the stored message that a post belongs to; empty if it is not stored."""
         rooms = [room.id for room in await self._handle.conversations.rooms() if room.platform == PLATFORM]
         for room_id in sorted(rooms, key=lambda room_id: room_id != self._feed_room_id):
@@ -353,10 +344,10 @@ class PostDeleter:
                 return [delivery for delivery in deliveries if delivery.memory_id == part.memory_id]
         return []
 
-    async def _give_up(self, part: Delivery) -> None:
+    async def _give_up(self, part: bp.Delivery) -> None:
         decision = await self._handle.undelivered.drop(part.id)
         if decision is not None and not decision.is_done:
-            raise NotSent(f"part {part.id}: {decision.note}")
+            raise bp.NotSent(f"part {part.id}: {decision.note}")
 
     async def _delete_on_x(self, post_id: str) -> bool:
         try:
@@ -364,13 +355,13 @@ class PostDeleter:
         except RequestRefused as error:
             if error.status == NOT_FOUND or (error.status == FORBIDDEN and await self._is_gone(post_id, error)):
                 return False
-            raise Undeliverable(str(error)) from error
+            raise bp.Undeliverable(str(error)) from error
 
     async def _is_gone(self, post_id: str, refusal: RequestRefused) -> bool:
         """Return whether a post that may not be deleted is gone; raise Undeliverable if it is another account's."""
         try:
             page = await self._client.read_posts([post_id])
-        except (DeliveryError, RequestRefused):
+        except (bp.DeliveryError, RequestRefused):
             return False
         if not page.posts:
             return True
@@ -379,4 +370,4 @@ class PostDeleter:
             return False
         author = page.users.get(author_id)
         name = f"@{author.username}" if author else author_id
-        raise Undeliverable(f"it is a post of {name}, and an account can delete only its own ({refusal})")
+        raise bp.Undeliverable(f"it is a post of {name}, and an account can delete only its own ({refusal})")

@@ -39,7 +39,7 @@ from bot.concurrency.tasks import BoundedSet, TaskSet
 from bot.domain.character import Character
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import Entity, Room, World
-from bot.domain.ledger import Delivery, Receipt
+from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.reactions import ReactionSet
 from bot.errors import ConfigError, DeliveryHeld, SettingError, Undeliverable
 from bot.settings import Settings
@@ -638,6 +638,22 @@ class Adapter(ABC):
     def feed(self, agent_id: UUID) -> Feed | None:
         """Return where an agent posts on this platform; None for nowhere. Called once connected."""
         return None
+
+
+def find_previous_part(parts: Iterable[Delivery], delivery: Delivery) -> str:
+    """Return the platform's id of the part that a further part of a thread follows.
+
+    `parts` are the deliveries of its turn. Raises Undeliverable if the part before it was not sent.
+    """
+    place = (delivery.memory_id, delivery.part - 1)
+    previous = next((part for part in parts if (part.memory_id, part.part) == place), None)
+    if previous is None or previous.state is not DeliveryState.SENT or not previous.external_id:
+        state = previous.state if previous is not None else "gone"
+        raise Undeliverable(
+            f"part {delivery.part} of the thread waits: the part before it is {state} "
+            f"(bot outbox send {previous.id if previous else 'ID'}, then {delivery.id})"
+        )
+    return previous.external_id
 
 
 class Account(ABC):

@@ -4,16 +4,18 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 from yarl import URL
 
 from bot.adapter.adapter import DisconnectCause
 from bot.concurrency.tasks import crash_point
-from bot.fetch.client import Proxies, build_tls_context
+from bot.errors import DeliveryUnknown, NotSent
+from bot.fetch.client import Proxies, build_tls_context, describe_client_error
 
 # No byte of the request was sent.
 NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
@@ -58,6 +60,49 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class PlatformSession:
+    """The HTTP session of one account, open while it is entered; `name` stands for the server in errors.
+
+    Each request is made once: the caller decides whether to repeat it. `options` are those of aiohttp's session.
+    """
+
+    def __init__(self, base_url: str, environment: Mapping[str, str], name: str, **options: Any) -> None:
+        self._network, self._name, self._options = find_network(base_url, environment), name, options
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = self._network.open_session(**self._options)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def request(
+        self, method: str, url: str | URL, **options: Any
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Return the context of a request, which follows no redirect. Raises NotSent if the session is not open."""
+        if self._session is None:
+            raise NotSent(f"{self._name} is not connected")
+        return self._session.request(method, url, allow_redirects=False, **options)
+
+    async def fetch(
+        self, method: str, url: str | URL, max_bytes: int, **options: Any
+    ) -> tuple[aiohttp.ClientResponse, bytes | None]:
+        """Send one request; return its response and the body, None if that is larger than `max_bytes`.
+
+        Raises NotSent if nothing was sent, and DeliveryUnknown if the result is unknown.
+        """
+        try:
+            async with self.request(method, url, **options) as response:
+                return response, await read_bounded(response, max_bytes)
+        except NOT_SENT_ERRORS as error:
+            raise NotSent(f"{self._name}: {describe_client_error(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise DeliveryUnknown(f"{self._name}: {describe_client_error(error)}") from error
 
 
 async def read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:

@@ -8,16 +8,7 @@ from typing import Any
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.rest import InteractionServer, RestServer
 from adapters.discord.emulator.state import DM, THREAD, THREADS, Json, PlatformState
-from bot.testing import (
-    Ability,
-    ActionRefused,
-    EmulatorActions,
-    EmulatorFile,
-    EmulatorMessage,
-    EmulatorRoom,
-    EmulatorUser,
-    FileContent,
-)
+from bot import testing
 
 CHANNEL_HINT = "In a channel a character always answers if you mention it or reply to it."
 DIRECT_HINT = "In a direct message every message is answered. Say hello."
@@ -154,7 +145,7 @@ def _emoji_object(emoji: str, *, is_removal: bool = False) -> Json:
     return {"id": custom[3], "name": custom[2], **({"animated": True} if custom[1] and not is_removal else {})}
 
 
-class DiscordView(EmulatorActions):
+class DiscordView(testing.EmulatorActions):
     """The channels and direct messages of all emulated users on the page.
 
     A text that starts with the name of a command runs it; the page shows the response to everybody.
@@ -163,45 +154,47 @@ class DiscordView(EmulatorActions):
     platform = "Discord"
     max_length = 2000
     dialect = "discord"
-    abilities = frozenset(Ability)
+    abilities = frozenset(testing.Ability)
     room_kinds = ((CHANNEL_KIND, "Channel"), (THREAD_KIND, "Thread of this channel"))
 
     def __init__(self, people: People, interactions: InteractionServer) -> None:
         self._people, self._interactions = people, interactions
         self._state, self._gateway, self._rest = people.state, people.gateway, people.rest
 
-    def rooms(self) -> Sequence[EmulatorRoom]:
+    def rooms(self) -> Sequence[testing.EmulatorRoom]:
         """List the direct messages, then the channels, each with its threads."""
         return list(map(self._to_room, sorted(self._state.channels.values(), key=_room_order)))
 
-    def bots(self) -> Sequence[EmulatorUser]:
+    def bots(self) -> Sequence[testing.EmulatorUser]:
         names = [user["global_name"] for user in self._state.users.values() if user["bot"]]
-        return [EmulatorUser(f"@{name}", name) for name in names]
+        return [testing.EmulatorUser(f"@{name}", name) for name in names]
 
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+    def messages(self, room_id: str) -> Sequence[testing.EmulatorMessage]:
         messages = {**self._state.messages[room_id], **self._interactions.visible_messages(room_id)}
         return [self._to_page_message(messages[message_id]) for message_id in sorted(messages, key=int)]
 
     def typing(self, room_id: str) -> Sequence[str]:
         return self._rest.typing.names(room_id)
 
-    def read_file(self, file_id: str) -> FileContent | None:
+    def read_file(self, file_id: str) -> testing.FileContent | None:
         """Return an attachment, by channel, message and its own id."""
         channel, _, rest = file_id.partition("/")
         message_id, _, attachment_id = rest.partition("/")
         message = self._state.messages[channel].get(message_id) if channel in self._state.messages else None
         file = next((item for item in message["attachments"] if item["id"] == attachment_id), None) if message else None
         data = self._rest.uploads.get(attachment_id)
-        return None if file is None or data is None else FileContent(file["filename"], file["content_type"], data)
+        return (
+            None if file is None or data is None else testing.FileContent(file["filename"], file["content_type"], data)
+        )
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[testing.FileContent]
     ) -> None:
         """Send a message, or run a command, once all bots are connected; a name after an @ becomes a mention."""
         connected = {session.bot for session in self._gateway.sessions.values()}
         offline = [self._state.users[bot]["global_name"] for bot in self._state.tokens.values() if bot not in connected]
         if offline:
-            raise ActionRefused(f"{', '.join(offline)} is not connected yet: try again in a moment")
+            raise testing.ActionRefused(f"{', '.join(offline)} is not connected yet: try again in a moment")
         if not files and await self._try_command(room_id, user_id, text):
             return
         sent = tuple((file.name, file.data, file.content_type) for file in files)
@@ -233,7 +226,7 @@ class DiscordView(EmulatorActions):
         if kind == CHANNEL_KIND:
             return await self._people.open_channel(guild, name.lower().replace(" ", "-"))
         if channel["type"] == DM:
-            raise ActionRefused("direct messages have no threads: open a channel first")
+            raise testing.ActionRefused("direct messages have no threads: open a channel first")
         return await self._people.open_channel(guild, name, THREAD, _channel_of(channel))
 
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
@@ -258,18 +251,18 @@ class DiscordView(EmulatorActions):
         await self._interactions.run_command(bot, user_id, room_id, name, **options)
         return True
 
-    def _to_room(self, channel: Json) -> EmulatorRoom:
+    def _to_room(self, channel: Json) -> testing.EmulatorRoom:
         newest, is_direct = channel["last_message_id"] or "", channel["type"] == DM
         users = channel["recipients"] if is_direct else [user for user in self._state.users.values() if not user["bot"]]
-        people = tuple(EmulatorUser(user["id"], user["global_name"]) for user in users)
+        people = tuple(testing.EmulatorUser(user["id"], user["global_name"]) for user in users)
         if is_direct:
-            return EmulatorRoom(channel["id"], channel["name"], people, DIRECT_HINT, DIRECT_GROUP, newest)
+            return testing.EmulatorRoom(channel["id"], channel["name"], people, DIRECT_HINT, DIRECT_GROUP, newest)
         name = f"#{self._state.channels[_channel_of(channel)]['name']}"
         name += f", thread: {channel['name']}" if channel["type"] in THREADS else ""
         guild = self._state.guilds[channel["guild_id"]]["name"]
-        return EmulatorRoom(channel["id"], name, people, CHANNEL_HINT, guild, newest)
+        return testing.EmulatorRoom(channel["id"], name, people, CHANNEL_HINT, guild, newest)
 
-    def _to_page_message(self, message: Json) -> EmulatorMessage:
+    def _to_page_message(self, message: Json) -> testing.EmulatorMessage:
         author, prefix = message["author"], f"{message['channel_id']}/{message['id']}"
         referenced = message.get("referenced_message") or {}
         notes = [f"in answer to {_name_of(referenced['author'])}"] if referenced else []
@@ -277,7 +270,7 @@ class DiscordView(EmulatorActions):
         text = message["content"]
         for user in self._state.users.values():
             text = text.replace(f"<@{user['id']}>", f"@{user['global_name']}")
-        return EmulatorMessage(
+        return testing.EmulatorMessage(
             message["id"],
             _name_of(author),
             text,
@@ -289,7 +282,7 @@ class DiscordView(EmulatorActions):
             reply_to=referenced.get("id", ""),
             is_edited=message["edited_timestamp"] is not None,
             files=tuple(
-                EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
+                testing.EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
                 for file in message["attachments"]
             ),
             reactions=tuple((emoji, users) for emoji, users in self._state.reactions[message["id"]].items() if users),

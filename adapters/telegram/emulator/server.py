@@ -10,17 +10,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from adapters.telegram.emulator import rest
 from adapters.telegram.emulator.people import Chat, People, TelegramView, User
-from adapters.telegram.emulator.rest import (
-    ApiError,
-    BotApi,
-    Fault,
-    Files,
-    Parameters,
-    build_refusal,
-    parse_value,
-    too_many_requests,
-)
 from adapters.telegram.emulator.state import BotRecord, Message, PlatformState, Recorder
 from bot import Clock, system_clock
 from bot.platform import TaskSet
@@ -31,7 +22,7 @@ TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback
 WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
 FIRST_BOT_ID = 1_000_001
-CallCheck = Callable[[str, Parameters, Files, Any], list[str]]
+CallCheck = Callable[[str, rest.Parameters, rest.Files, Any], list[str]]
 # Settings for the real Telegram that do not apply to the emulator.
 NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
@@ -56,8 +47,8 @@ class Emulator(EmulatorServer):
         self.state = PlatformState(clock)
         self.people = People(self.state)
         self.recorder = Recorder()
-        self.faults: list[Fault] = []
-        self._api = BotApi(self.state, self.recorder)
+        self.faults: list[rest.Fault] = []
+        self._api = rest.BotApi(self.state, self.recorder)
         self._find_problems = find_problems
         view = TelegramView(self.state, self.people, self.recorder, self._api.typing)
         self.page = self.open_page(view, self.recorder)
@@ -106,10 +97,10 @@ class Emulator(EmulatorServer):
         if fault is not None and not fault.is_late:
             return await fault.respond(request)
         if bot is None:
-            return web.json_response(build_refusal(401, "Unauthorized"), status=401)
+            return web.json_response(rest.build_refusal(401, "Unauthorized"), status=401)
         try:
             result = await self._api.call(bot, method, parameters, files)
-        except ApiError as error:
+        except rest.ApiError as error:
             return web.json_response(error.body, status=error.code)
         if fault is not None:
             return await fault.respond(request)
@@ -121,11 +112,11 @@ class Emulator(EmulatorServer):
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         if request.match_info["token"] not in self.state.bots:
-            return web.json_response(build_refusal(401, "Unauthorized"), status=401)
+            return web.json_response(rest.build_refusal(401, "Unauthorized"), status=401)
         for path, content in self.state.files.values():
             if path == request.match_info["path"]:
                 return web.Response(body=content)
-        return web.json_response(build_refusal(404, "Not Found"), status=404)
+        return web.json_response(rest.build_refusal(404, "Not Found"), status=404)
 
     async def _deliver_updates(self, bot: BotRecord) -> None:
         """Deliver updates by webhook, concurrently, each until it is accepted."""
@@ -210,9 +201,9 @@ class TelegramControl(PlatformControl):
     def fail_next_send(self, fault: SendFault) -> None:
         """Make the next message of the bot fail in this way."""
         if fault is SendFault.REFUSED:
-            self._faults.append(too_many_requests(SEND_METHOD, 1))
+            self._faults.append(rest.too_many_requests(SEND_METHOD, 1))
         else:
-            self._faults.append(Fault(SEND_METHOD, is_late=fault is SendFault.LOST_AFTER))
+            self._faults.append(rest.Fault(SEND_METHOD, is_late=fault is SendFault.LOST_AFTER))
 
     def _open_chat(self) -> tuple[Chat, User, BotRecord]:
         if self._chat is None:
@@ -221,19 +212,19 @@ class TelegramControl(PlatformControl):
         return self._chat
 
 
-async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files]:
+async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], rest.Files]:
     """Return the parameters and files of a call, sent as JSON, form or query."""
     if request.content_type == "application/json":
         body = json.loads(await request.read() or b"{}")
         return body, {}
-    parameters: dict[str, Any] = {name: parse_value(value) for name, value in request.query.items()}
+    parameters: dict[str, Any] = {name: rest.parse_value(value) for name, value in request.query.items()}
     files: dict[str, tuple[str, bytes]] = {}
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
             files[name] = (value.filename, value.file.read())
         else:
             text = str(value)
-            parameters[name] = text if name in TEXT_PARAMETERS else parse_value(text)
+            parameters[name] = text if name in TEXT_PARAMETERS else rest.parse_value(text)
     return parameters, files
 
 

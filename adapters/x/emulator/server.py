@@ -21,21 +21,7 @@ from aiohttp import web
 from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, SignedHeader
 from adapters.x.emulator.state import MAX_USERNAME_LENGTH, PlatformState, PostForbidden, PostRecord, to_username
 from adapters.x.rate_limits import endpoint_of
-from bot import Clock, system_clock
-from bot.testing import (
-    Ability,
-    ActionRefused,
-    EmulatorActions,
-    EmulatorFile,
-    EmulatorMessage,
-    EmulatorRoom,
-    EmulatorServer,
-    EmulatorUser,
-    EventRecorder,
-    FileContent,
-    PlatformControl,
-    SendFault,
-)
+from bot import Clock, system_clock, testing
 
 TIMELINE = "timeline"
 HINT = "Mention a character, or reply to it. It polls its mentions every few seconds."
@@ -47,21 +33,23 @@ PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_PICTURES = 4
 
 
-class XView(EmulatorActions):
+class XView(testing.EmulatorActions):
     """One timeline of all posts, and the conversations among them, for every user that is no character."""
 
     platform = "X"
     max_length = 1000
-    abilities = frozenset({Ability.DELETE, Ability.REACT, Ability.FILES, Ability.ADD_PERSON})
+    abilities = frozenset(
+        {testing.Ability.DELETE, testing.Ability.REACT, testing.Ability.FILES, testing.Ability.ADD_PERSON}
+    )
     emojis = (HEART,)
 
     def __init__(self, state: PlatformState, bots: Mapping[str, str]) -> None:
         self._state, self._bots = state, bots
 
-    def rooms(self) -> Sequence[EmulatorRoom]:
+    def rooms(self) -> Sequence[testing.EmulatorRoom]:
         """List the timeline, then the conversations, those with the newest post first."""
         people = tuple(
-            EmulatorUser(number, f"@{name}")
+            testing.EmulatorUser(number, f"@{name}")
             for number, name in self._state.usernames.items()
             if number not in self._bots
         )
@@ -70,38 +58,38 @@ class XView(EmulatorActions):
         sizes = Counter(post.conversation_id for post in posts)
         conversations = [key for key in sorted(newest, key=lambda key: -int(newest[key])) if sizes[key] > 1]
         return [
-            EmulatorRoom(TIMELINE, "all posts", people, HINT, newest=posts[-1].id if posts else ""),
+            testing.EmulatorRoom(TIMELINE, "all posts", people, HINT, newest=posts[-1].id if posts else ""),
             *(
-                EmulatorRoom(key, self._title_of(key), people, CONVERSATION_HINT, CONVERSATIONS, newest[key])
+                testing.EmulatorRoom(key, self._title_of(key), people, CONVERSATION_HINT, CONVERSATIONS, newest[key])
                 for key in conversations
             ),
         ]
 
-    def bots(self) -> Sequence[EmulatorUser]:
+    def bots(self) -> Sequence[testing.EmulatorUser]:
         mentions = [f"@{name}" for name in self._bots.values()]
-        return [EmulatorUser(mention, mention) for mention in mentions]
+        return [testing.EmulatorUser(mention, mention) for mention in mentions]
 
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+    def messages(self, room_id: str) -> Sequence[testing.EmulatorMessage]:
         return [
             self._to_page_message(post) for post in self._visible_posts() if room_id in (TIMELINE, post.conversation_id)
         ]
 
-    def read_file(self, file_id: str) -> FileContent | None:
+    def read_file(self, file_id: str) -> testing.FileContent | None:
         picture = self._state.pictures.get(file_id)
         if picture is None:
             return None
         content_type = str(picture["type"] or "image/png")
-        return FileContent(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
+        return testing.FileContent(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[testing.FileContent]
     ) -> None:
         """Create a post; in a conversation it replies to the newest one.
 
         The characters see pictures by their names only, for they have no address.
         """
         if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
-            raise ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
+            raise testing.ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
         keys = []
         for file in files:
             keys.append(key := self._state.new_id())
@@ -111,7 +99,7 @@ class XView(EmulatorActions):
         try:
             self._state.create_post(user_id, text, reply_to_id=reply_to_id, pictures=tuple(keys))
         except PostForbidden as error:
-            raise ActionRefused(str(error)) from error
+            raise testing.ActionRefused(str(error)) from error
 
     async def delete_message(self, room_id: str, message_id: str) -> None:
         self._state.posts[message_id].is_deleted = True
@@ -123,7 +111,7 @@ class XView(EmulatorActions):
     async def add_person(self, name: str) -> None:
         username = to_username(name)
         if not username:
-            raise ActionRefused("a name on X consists of Latin letters, digits and _")
+            raise testing.ActionRefused("a name on X consists of Latin letters, digits and _")
         self._state.user_id_of(username)
 
     def _visible_posts(self) -> list[PostRecord]:
@@ -133,13 +121,13 @@ class XView(EmulatorActions):
         text = " ".join(self._state.posts[conversation_id].text.split())
         return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 1]}…"
 
-    def _to_page_message(self, post: PostRecord) -> EmulatorMessage:
+    def _to_page_message(self, post: PostRecord) -> testing.EmulatorMessage:
         replied_post = self._state.posts.get(post.reply_to_id)
         notes = [f"in answer to @{self._state.usernames[replied_post.author_id]}"] if replied_post else []
         counts = {"like": post.likes, "repost": post.reposts, "picture": post.pictures}
         notes += [f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in counts.items() if items]
         notes += ["quotes a post"] if post.quoted_id else []
-        return EmulatorMessage(
+        return testing.EmulatorMessage(
             post.id,
             f"@{self._state.usernames[post.author_id]}",
             post.text,
@@ -153,10 +141,10 @@ class XView(EmulatorActions):
             thread=post.conversation_id,
         )
 
-    def _to_file(self, key: str) -> EmulatorFile:
+    def _to_file(self, key: str) -> testing.EmulatorFile:
         picture = self._state.pictures[key]
         content_type = str(picture["type"] or "image/png")
-        return EmulatorFile(key, str(picture["alt"] or "picture"), content_type, len(picture["data"]))
+        return testing.EmulatorFile(key, str(picture["alt"] or "picture"), content_type, len(picture["data"]))
 
 
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
@@ -189,9 +177,9 @@ class FaultKind(StrEnum):
 
 
 SEND_FAULTS = {
-    SendFault.REFUSED: FaultKind.REFUSED,
-    SendFault.LOST_BEFORE: FaultKind.CUT,
-    SendFault.LOST_AFTER: FaultKind.LOST,
+    testing.SendFault.REFUSED: FaultKind.REFUSED,
+    testing.SendFault.LOST_BEFORE: FaultKind.CUT,
+    testing.SendFault.LOST_AFTER: FaultKind.LOST,
 }
 
 
@@ -227,7 +215,7 @@ class Call:
         return not self.endpoint.startswith("GET ")
 
 
-class Emulator(EmulatorServer):
+class Emulator(testing.EmulatorServer):
     """An emulated X for one account or more; `environment` has the variables of a bot that uses the first.
 
     `limits` are the calls that an account may make to an endpoint within a number of seconds,
@@ -262,7 +250,7 @@ class Emulator(EmulatorServer):
         self._rest = RestServer(self.state)
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
-        self.recorder = EventRecorder()
+        self.recorder = testing.EventRecorder()
         self.page = self.open_page(XView(self.state, self._bots), self.recorder)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
@@ -424,7 +412,7 @@ class Emulator(EmulatorServer):
         self.reads[month] += cost
 
 
-class XControl(PlatformControl):
+class XControl(testing.PlatformControl):
     """One person who replies to a post of the first account, which has read a reply once it asks for newer ones."""
 
     def __init__(self, emulator: Emulator, settings: Mapping[str, Mapping[str, str]]) -> None:
@@ -467,7 +455,7 @@ class XControl(PlatformControl):
         """Return the replies of the account."""
         return [post.text for post in self._state.posts_by(self._emulator.user_id) if post.id != self._root]
 
-    def fail_next_send(self, fault: SendFault) -> None:
+    def fail_next_send(self, fault: testing.SendFault) -> None:
         """Make the next post fail in this way."""
         self._emulator.add_faults(Fault("POST /2/tweets", SEND_FAULTS[fault]))
 

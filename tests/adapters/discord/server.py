@@ -84,7 +84,7 @@ class EmulatedServer:
             async with adapter:
                 harness.agent.outbox.connect(adapter)
                 if is_awaited:
-                    [account] = adapter.accounts.values()
+                    [account] = adapter.accounts
                     async with asyncio.timeout(30):
                         await account.is_connected.wait()
                     assert not account.problem

@@ -8,13 +8,16 @@ import pytest
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.commands import build_registration
 from adapters.discord.emulator import Fault
+from adapters.discord.emulator.state import THREAD
 from bot import (
+    ActionResult,
     Agent,
     ChannelType,
     Character,
     ChoiceRequest,
     CommandContext,
     Content,
+    Effect,
     Outcome,
     Plugin,
     Room,
@@ -27,6 +30,9 @@ from bot import (
     new_id,
     worker,
 )
+from bot.domain.ledger import Rule
+from bot.events import RunEnded
+from bot.models import Purpose
 from bot.prompts import Authority
 from bot.testing import AgentHarness, ScriptedModel, StreamedText, model_answer
 from tests.adapters.discord.server import EmulatedServer, receipts
@@ -352,3 +358,191 @@ async def test_a_question_in_a_direct_message_is_confirmed_by_a_yes_or_a_thumbs_
             await people.say(place, server.robin, answer.format(code=question[-5:]))
         async with asyncio.timeout(10):
             assert await bought.get() == "Rob"
+
+
+# Replies on Discord that wait for approvers in a channel of theirs.
+
+
+def texts_in(server: EmulatedServer, channel: str) -> list[str]:
+    """Return what the bot has written in a channel, as it is now."""
+    messages = server.emulator.state.messages[channel].values()
+    return [message["content"] for message in messages if message["author"]["id"] == server.bot]
+
+
+def buttons_of(message: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the buttons of a message by their labels."""
+    return {item["label"]: item["custom_id"] for row in message["components"] for item in row["components"]}
+
+
+async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    settings = {
+        "APPROVAL": "rooms",
+        "APPROVAL_ROOMS": f"discord:{server.lobby}",
+        "OPERATORS_ROOM": f"discord:{approvers}",
+    }
+    model = ScriptedModel(model_answer("It is a fern."))
+    async with server.run_bot(model, settings=settings) as (harness, _):
+        await people.say(server.lobby, server.robin, f"{server.call} what is this?")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        assert texts_in(server, server.lobby) == []
+        [card] = [
+            message
+            for message in server.emulator.state.messages[approvers].values()
+            if message["author"]["id"] == server.bot
+        ]
+        buttons = buttons_of(card)
+        assert list(buttons) == ["Send", "Edit", "Drop", "Take over"]
+        await interactions.press_component(server.bot, server.robin, card, buttons["Send"])  # who is no approver
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert texts_in(server, server.lobby) == []
+        for count in (2, 3):
+            await interactions.press_component(server.bot, server.kim, card, buttons["Send"])
+            await recorder.wait_until(lambda count=count: recorder.counts["followed up"] >= count)
+        await recorder.wait_until(lambda: "already sent by Kim" in texts_in(server, approvers)[0])
+        await harness.agent.outbox.drain(10)
+        assert texts_in(server, server.lobby) == ["It is a fern."]
+        [card] = [item for item in server.emulator.state.messages[approvers].values() if item["id"] == card["id"]]
+        assert not card["components"]
+
+
+async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_buttons(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    settings = {"APPROVAL": "all", "OPERATORS_ROOM": f"discord:{approvers}"}
+    async with server.run_bot(ScriptedModel(model_answer("It is a fern.")), settings=settings) as (harness, _):
+        held = harness.agent.store.take_overs.current
+        await people.say(server.lobby, server.robin, f"{server.call} what is this?")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        messages = server.emulator.state.messages[approvers]
+        [card] = [message for message in messages.values() if message["author"]["id"] == server.bot]
+        await interactions.press_component(server.bot, server.robin, card, buttons_of(card)["Take over"])
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert not held  # Robin is no admin
+        pressed = await interactions.press_component(server.bot, server.kim, card, buttons_of(card)["Take over"])
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 1)
+        assert [take_over.name for take_over in held.values()] == ["Kim"]
+        await recorder.wait_until(lambda: "already dropped by Kim" in texts_in(server, approvers)[0])
+        shown = recorder.responses[pressed][-1]
+        await interactions.press_component(server.bot, server.kim, card, buttons_of(shown)["Give back"])
+        await recorder.wait_until(lambda: not held)
+        assert texts_in(server, server.lobby) == []
+
+
+async def test_an_action_runs_once_an_approver_presses_its_button(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    booked: list[str] = []
+
+    @action("BOOK", "Book a table.", effect=Effect.UNSAFE)
+    async def book(turn: Turn, place: str) -> ActionResult:
+        booked.append(place)
+        return ActionResult()
+
+    settings = {
+        "APPROVAL": "rooms",
+        "APPROVAL_ROOMS": f"discord:{server.lobby}",
+        "OPERATORS_ROOM": f"discord:{approvers}",
+    }
+    model = ScriptedModel(model_answer("Booked.", actions=["BOOK"], parameters={"BOOK": {"place": "the garden"}}))
+    plugin = Plugin("booking", "Books tables.", actions=[book])
+    async with server.run_bot(model, plugin, settings=settings) as (harness, _):
+        await people.say(server.lobby, server.robin, f"{server.call} book the garden")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        [card] = [
+            message
+            for message in server.emulator.state.messages[approvers].values()
+            if message["author"]["id"] == server.bot
+        ]
+        assert card["content"].endswith('BOOK\nplace: "the garden"')
+        buttons = buttons_of(card)
+        assert list(buttons) == ["Run", "Drop", "Take over"]
+        await interactions.press_component(server.bot, server.robin, card, buttons["Run"])  # who is no approver
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert booked == []
+        for count in (2, 3):
+            await interactions.press_component(server.bot, server.kim, card, buttons["Run"])
+            await recorder.wait_until(lambda count=count: recorder.counts["followed up"] >= count)
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 2)  # the reply waits as any other
+        await harness.agent.outbox.drain(10)
+        assert (booked, texts_in(server, server.lobby)) == (["the garden"], [])
+        assert "already approved by Kim" in texts_in(server, approvers)[0]
+        assert texts_in(server, approvers)[1].endswith("Booked.")
+
+
+# A moderator takes a Discord channel over, is shown the button that gives it back, and gives it back.
+
+
+async def test_a_moderator_takes_a_channel_over_and_gives_it_back(server: EmulatedServer) -> None:
+    interactions, recorder, people = server.emulator.interactions, server.emulator.recorder, server.emulator.people
+    async with server.run_bot() as (harness, _):
+        await interactions.run_command(server.bot, server.robin, server.lobby, "take-over")
+        await recorder.wait_until(lambda: recorder.counts["answered"] > 0)
+        assert not harness.agent.store.take_overs.current  # Robin may not manage the server
+        asked = await interactions.run_command(server.bot, server.kim, server.lobby, "take-over")
+        await recorder.wait_until(lambda: recorder.counts["answered"] > 1)
+        has_ended = asyncio.Event()
+        harness.agent.events.subscribe(RunEnded, lambda event: has_ended.set(), at_once=True)
+        await people.say(server.lobby, server.robin, f"{server.call} hello?")
+        await has_ended.wait()
+        [silent] = await receipts(harness)
+        assert silent.rule == Rule.TAKEN_OVER
+        [shown] = recorder.responses[asked]
+        [row] = shown["components"]
+        [button] = row["components"]
+        assert button["label"] == "Give back"
+        await interactions.run_command(server.bot, server.kim, server.lobby, "give-back")
+        await recorder.wait_until(lambda: recorder.counts["answered"] > 2)
+        await people.say(server.lobby, server.robin, f"{server.call} and now?")
+        assert await recorder.wait_for_texts(1) == ["Aye."]
+
+
+# An operator's walk on a Discord server: four channels and a thread, each with instructions of its own.
+WORDS = ("harbour", "version", "short", "German", "Latin", "Klingon")
+
+
+@pytest.mark.long
+async def test_each_channel_of_a_server_is_answered_by_its_own_instructions(server: EmulatedServer) -> None:
+    state, people, recorder = server.emulator.state, server.emulator.people, server.emulator.recorder
+    interactions = server.emulator.interactions
+    help_, german, archive = (state.add_channel(server.guild, name) for name in ("help", "deutsch", "archive"))
+    model = ScriptedModel(model_answer("Aye."))
+    rooms = {"help": {"instructions": "Ask for the version first."}, f"discord:{server.guild}": {"notes": "A harbour."}}
+    character = Character.model_validate({"name": "Ada", "rooms": rooms})
+
+    async with server.run_bot(model, character=character) as (harness, _):
+        answered = 0
+
+        async def set_(user: str, channel: str, key: str, value: str) -> None:
+            nonlocal answered
+            answered += 1
+            await interactions.run_command(server.bot, user, channel, "room", action="set", key=key, value=value)
+            await recorder.wait_until(lambda: recorder.counts["answered"] >= answered)
+
+        async def ask(channel: str, text: str = "") -> set[str]:
+            """Return the words of instructions in the system prompt of the answer."""
+            count = len(recorder.messages)
+            await people.say(channel, server.robin, text or f"{server.call} ahoy")
+            await recorder.wait_for_texts(count + 1)
+            system = [item.system for item in model.requests if item.purpose is Purpose.REPLY][-1]
+            return {word for word in WORDS if word in system}
+
+        await set_(server.robin, server.lobby, "language", "Klingon")  # Robin is no admin
+        await set_(server.kim, server.lobby, "world.length", "short")
+        await set_(server.kim, german, "language", "German")
+        await set_(server.kim, archive, "answer", "listen")
+        assert await ask(server.lobby) == {"harbour", "short"}
+        assert await ask(help_) == {"harbour", "short", "version"}
+        assert await ask(german) == {"harbour", "short", "German"}
+        thread = await people.open_channel(server.guild, "Fragen", THREAD, german)
+        assert await ask(thread) == {"harbour", "short", "German"}
+        in_help = await people.open_channel(server.guild, "crash", THREAD, help_)
+        assert await ask(in_help) == {"harbour", "short", "version"}
+        await set_(server.kim, thread, "language", "Latin")
+        assert await ask(thread) == {"harbour", "short", "Latin"}
+        await people.say(archive, server.robin, f"{server.call} ahoy")
+        await set_(server.kim, archive, "answer", "always")
+        await ask(archive, "It rains.")
+        outcomes = [(receipt.outcome, receipt.rule) for receipt in await receipts(harness)][-2:]
+    assert outcomes == [(Outcome.IGNORED, "room: answer"), (Outcome.ANSWERED, "room: answer")]

@@ -3,9 +3,13 @@
 import asyncio
 import logging
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
+from adapters.discord import gateway
+from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
@@ -19,7 +23,7 @@ from adapters.discord.gateway import (
     IdentifyLimiter,
 )
 from adapters.discord.sharding import WHOLE_ACCOUNT
-from bot import Outcome
+from bot import Outcome, system_clock
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import AgentHarness
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
@@ -126,7 +130,7 @@ async def test_a_fatal_close_code_stops_the_account_and_names_the_remedy(
 ) -> None:
     server.emulator.gateway.refusal_code = code
     async with server.run_bot(is_awaited=False) as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert words in account.problem
@@ -166,7 +170,7 @@ async def test_a_missing_intent_is_named_with_the_place_to_switch_it_on(server: 
     server.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
     asked = {"DISCORD_MEMBERS_INTENT": "true"}
     async with server.run_bot(settings=asked, is_awaited=False) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert "Privileged Gateway Intents" in account.problem
@@ -244,7 +248,7 @@ async def test_an_unknown_guild_is_fetched_again_a_minute_later(server: Emulated
     server.emulator.faults.append(fault)
     learner, payload = GuildFetcher(lambda: now), {"guild_id": "4711"}
     async with server.run_bot() as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
             await learner.ensure_guild(account.shards[WHOLE_ACCOUNT].client, "MESSAGE_CREATE", payload)
@@ -314,7 +318,7 @@ async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
 ) -> None:
     """The library notes a heartbeat's time after sending, when a near server has already answered it."""
     async with server.run_bot() as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         socket = account.shards[WHOLE_ACCOUNT].client.ws
         keep_alive = socket._keep_alive
         keep_alive._last_send -= 41.3  # an idle connection: the last heartbeat was one interval ago
@@ -331,7 +335,7 @@ async def test_the_position_after_an_answer_is_stored_with_the_next_event_that_c
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         shard = account.shards[WHOLE_ACCOUNT]
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
@@ -362,3 +366,163 @@ async def read_position(harness: AgentHarness) -> int:
     stored = await harness.agent.store.ledger.cursor("discord", str(harness.agent.id), "gateway")
     session = GatewaySession.from_json(stored)
     return session.seq if session is not None else 0
+
+
+# The event queue during a store outage.
+
+ROOM = 5
+FEW = replace(LIMITS, max_queued_events=ROOM, queue_full_timeout=0.05)
+
+
+class Failing:
+    """A store that fails while `is_down`."""
+
+    def __init__(self) -> None:
+        self.store = InMemoryStore()
+        self.is_down = False
+        self._receive = self.store.ledger.receive
+        self.store.ledger.receive = self._failing  # type: ignore[method-assign]  # what a full disk would do
+
+    async def _failing(self, *args: Any) -> Any:
+        if self.is_down:
+            raise StoreUnavailable("the disk is full", cause="disk_full")
+        return await self._receive(*args)
+
+
+@pytest.mark.long
+@pytest.mark.failure("I-02")
+async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothing_is_lost(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (harness, adapter):
+        [account] = adapter.accounts
+        failing.is_down = True
+        for number in range(60):
+            await people.say(server.lobby, server.kim, f"number {number}")
+        await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
+        for number in range(60, 80):
+            await people.say(server.lobby, server.kim, f"number {number}")
+        assert len(account.shards[WHOLE_ACCOUNT].receivers[0].queue) <= ROOM
+        assert ledger.counts["resume"] == 0
+        failing.is_down = False
+        await people.say(server.direct(server.kim), server.kim, "all there?")
+        await ledger.wait_for_texts(1)
+        all_receipts = await receipts(harness)
+    room_id = all_receipts[0].room_id
+    kept = await failing.store.memories.recent(room_id, 100)
+    assert [memory.content.text for memory in kept] == [f"number {number}" for number in range(80)]
+    assert len(all_receipts) == 81
+    assert ledger.counts["identify"] == 1
+    assert ledger.counts["resume"] > 0
+    warnings_logged = [record.getMessage() for record in caplog.records if record.name == gateway.__name__]
+    assert warnings_logged[0].endswith("cannot be stored: reading pauses until they are")
+    assert warnings_logged[1] == "all queued Discord events are stored: reading continues"
+
+
+@pytest.mark.failure("I-02")
+async def test_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(server: EmulatedServer) -> None:
+    people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (harness, _):
+        direct = server.direct(server.kim)
+        await people.say(direct, server.kim, "first")
+        await ledger.wait_for_texts(1)
+        failing.is_down = True
+        for number in range(ROOM + 5):
+            await people.say(server.lobby, server.kim, f"number {number}")
+        await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
+        server.emulator.gateway.sessions.clear()
+        await people.say(direct, server.kim, "all there?", is_announced=False)
+        failing.is_down = False
+        await ledger.wait_for_texts(2)
+        assert await outcomes(harness) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]
+    assert ledger.counts["identify"] == 2
+
+
+# The probe of the gateway: a socket that lives and brings nothing is found out.
+
+
+class LaterClock:
+    """The time, and what a test adds to it."""
+
+    later = timedelta()
+
+    def __call__(self) -> datetime:
+        return system_clock() + self.later
+
+
+async def unheard(adapter: DiscordAdapter) -> datetime | None:
+    [account] = adapter.accounts
+    await account.shards[WHOLE_ACCOUNT].probe.check()
+    return account.status.unheard_since
+
+
+async def talk(server: EmulatedServer) -> None:
+    """Write to the bot, and wait for its answer, which the gateway brings too."""
+    count = len(server.emulator.recorder.messages)
+    await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello")
+    async with asyncio.timeout(10):
+        await server.emulator.recorder.wait_until(lambda: len(server.emulator.recorder.messages) > count)
+
+
+@pytest.mark.parametrize("has_heard", [True, False])
+async def test_messages_that_a_living_gateway_does_not_bring_are_found(server: EmulatedServer, has_heard: bool) -> None:
+    clock, store = LaterClock(), InMemoryStore()
+    async with server.run_bot(store=store, clock=clock):
+        await talk(server)
+    async with server.run_bot(store=store, clock=clock) as (_harness, adapter):
+        if has_heard:
+            await talk(server)
+        assert await unheard(adapter) is None
+        server.emulator.gateway.is_deaf = True
+        await server.emulator.people.say(server.lobby, server.kim, "Is anybody there?")
+        assert await unheard(adapter) is None  # it may still come
+        clock.later = timedelta(seconds=20)
+        assert await unheard(adapter) is not None
+        server.emulator.gateway.is_deaf = False
+        await talk(server)
+        assert await unheard(adapter) is None
+
+
+async def test_a_channel_that_cannot_be_read_is_no_sign(server: EmulatedServer) -> None:
+    clock = LaterClock()
+    async with server.run_bot(clock=clock) as (_harness, adapter):
+        await talk(server)
+        server.emulator.gateway.is_deaf = True
+        await server.emulator.people.say(server.lobby, server.kim, "Is anybody there?")
+        clock.later = timedelta(minutes=1)
+        server.emulator.faults.append(Fault("GET .*/messages", 503))
+        assert await unheard(adapter) is None
+        assert await unheard(adapter) is not None
+
+
+async def test_a_gateway_that_lives_and_brings_nothing_is_replaced_and_what_was_missed_is_answered(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, recorder = LaterClock(), server.emulator.recorder
+    async with server.run_bot(clock=clock) as (_harness, adapter):
+        await talk(server)
+        assert await unheard(adapter) is None
+        server.emulator.gateway.is_deaf = True
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} Is anybody there?")
+        clock.later = timedelta(seconds=20)
+        assert await unheard(adapter) is not None
+        server.emulator.gateway.is_deaf = False
+        assert await recorder.wait_for_texts(2) == ["Aye.", "Aye."]
+        await talk(server)
+        assert await unheard(adapter) is None
+    assert recorder.counts["identify"] == 2
+    assert len([line for line in caplog.messages if "has brought nothing" in line]) == 1
+
+
+async def test_a_connection_that_brings_no_first_event_is_replaced(server: EmulatedServer) -> None:
+    recorder = server.emulator.recorder
+    server.emulator.gateway.is_deaf = True
+    limits = replace(LIMITS, first_event_timeout=0.2)
+    async with server.run_bot(limits=limits, is_awaited=False):
+        await recorder.wait_until(lambda: recorder.counts["identify"] >= 2)
+        server.emulator.gateway.is_deaf = False
+        await recorder.wait_until(lambda: recorder.counts["identify"] >= 3)
+        await talk(server)

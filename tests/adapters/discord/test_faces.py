@@ -112,7 +112,7 @@ async def faces_of(
         for harness in faces.harnesses.values():
             harness.agent.outbox.connect(faces.adapter)
         async with asyncio.timeout(30):
-            await next(iter(faces.adapter.accounts.values())).is_connected.wait()
+            await next(iter(faces.adapter.accounts)).is_connected.wait()
         for name in cast:
             await faces.run("cast", action="add", name=name)
         faces.members = [names[0], *cast]

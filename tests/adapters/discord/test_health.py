@@ -137,7 +137,7 @@ async def test_an_account_whose_token_is_refused_is_off(
 ) -> None:
     refused = {"DISCORD_API_TOKEN": "another-one-only-for-tests"}
     async with server.run_bot(settings=refused, is_awaited=False) as (_harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         async with asyncio.timeout(60):
             await account.is_connected.wait()
         assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)

@@ -149,7 +149,7 @@ async def test_a_message_that_cannot_be_stored_does_not_affect_its_batch(server:
     store = InMemoryStore()
     store.ledger = picky = Picky(store)
     async with server.run_bot(store=store) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         await server.emulator.people.say(server.lobby, server.kim, "first")
         await picky.is_asked.wait()
         for text in ("before", "poison", "after"):

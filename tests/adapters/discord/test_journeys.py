@@ -25,12 +25,17 @@ from bot import (
     derived_id,
     model,
 )
+from bot.domain.character import ContentRating
+from bot.domain.ledger import Rule
+from bot.events import MessageReceived
 from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.pipeline import process_message
+from bot.pipeline.turn_order import MAX_PAUSE_SECONDS
 from bot.platform import Quotation
-from bot.testing import ScriptedModel, model_answer
+from bot.testing import AgentHarness, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
+from tests.bursts import LINES, SlowModel
 from tests.plugins.bootstrap.obeying import Obedient
 from tests.remembering import SETTINGS, RememberingModel, check_memory
 
@@ -576,3 +581,115 @@ async def test_the_question_about_a_role_names_the_handle_and_people_whose_name_
         await people.say(server.lobby, server.kim, f"{server.call} make robin an admin")
         question = (await recorder.wait_for_texts(3, server.lobby))[-1]
     assert re.search(r"Rob \(@robin, id \w+, discord; \w+ here, .*; same name as R\u043ebin \(@not\.robin, ", question)
+
+
+# Channels that Discord restricts to adults, and a character whose content is mature.
+
+MATURE = Character(name="Ada", content=ContentRating.MATURE)
+PUBLIC_THREAD = 11
+
+
+async def test_a_mature_character_speaks_in_age_restricted_channels_and_their_threads_only(
+    server: EmulatedServer,
+) -> None:
+    state, people = server.emulator.state, server.emulator.people
+    restricted = state.add_channel(server.guild, "cellar")
+    state.channels[restricted]["nsfw"] = True
+    thread = state.add_channel(server.guild, "barrels", PUBLIC_THREAD, restricted)
+    async with server.run_bot(character=MATURE) as (harness, _):
+        for channel in (server.lobby, restricted, thread, server.direct(server.kim)):
+            await people.say(channel, server.kim, f"{server.call} hello")
+        await server.emulator.recorder.wait_until(lambda: len(server.emulator.recorder.texts()) == 2)
+        found = {receipt.key.room_id: receipt for receipt in await receipts(harness)}
+        rooms = await harness.agent.store.worlds.rooms()
+        outcomes = {room.external_id: found[room.id].outcome for room in rooms if room.id in found}
+        assert {room.external_id for room in rooms if room.is_age_restricted} == {restricted, thread}
+    assert outcomes[restricted] is outcomes[thread] is Outcome.ANSWERED
+    assert outcomes[server.lobby] is Outcome.IGNORED
+    assert {receipt.rule for receipt in found.values() if receipt.outcome is Outcome.IGNORED} == {Rule.MATURE_CONTENT}
+
+
+# Files on a server that the operator named: the real fetcher, the real plugin, and a loopback model.
+
+WAVE = b"RIFF\x04\0\0\0WAVE\0\0\0\0"
+
+
+@model(ModelType.TRANSCRIPTION)
+async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
+    """Return the words of the test's recording."""
+    assert request.audio == WAVE
+    return TextResult("please call me", "ear", Usage())
+
+
+def answer(request: TextRequest) -> str:
+    """Answer by whether the prompt holds the transcript."""
+    return model_answer("I will call." if "please call me" in request.prompt else "Pardon?")
+
+
+async def test_a_recording_on_a_server_of_the_operator_is_read(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    async with server.run_bot(ScriptedModel(answer), Plugin("ear", models=[listen])):
+        await people.say(server.lobby, server.kim, server.call, files=(("v.wav", WAVE, "audio/wav"),))
+        assert await server.emulator.recorder.wait_for_texts(1) == ["I will call."]
+
+
+# Several messages of one person in a row, as the gateway brings them: one reply, and few model calls.
+
+
+async def say_each_alone(harness: AgentHarness, server: EmulatedServer, channel: str, *lines: str) -> None:
+    """Send lines in sequence, each when the work on the previous line has begun."""
+    begun = asyncio.Semaphore(0)
+    unsubscribe = harness.agent.events.subscribe(MessageReceived, lambda event: begun.release(), at_once=True)
+    for line in lines:
+        await server.emulator.people.say(channel, server.robin, line)
+        await begun.acquire()
+    unsubscribe()
+
+
+async def test_five_messages_in_a_row_begin_two_model_calls_and_get_a_single_reply(server: EmulatedServer) -> None:
+    slow, direct = SlowModel(), server.direct(server.robin)
+    async with server.run_bot(slow.model) as (harness, _):
+        await say_each_alone(harness, server, direct, LINES[0])
+        await slow.wait_until_asked(LINES[0])
+        await say_each_alone(harness, server, direct, *LINES[1:])
+        await slow.wait_until_asked(LINES[-1])
+        slow.released.set()
+        ended = await outcomes(harness)
+        assert await server.emulator.recorder.wait_for_texts(1, direct) == ["We do."]
+    assert ended == [Outcome.SUPERSEDED] * 4 + [Outcome.ANSWERED]
+    assert len(slow.calls) == 2
+    assert all(line in slow.calls[-1] for line in LINES)
+
+
+@pytest.mark.long
+async def test_the_second_burst_of_a_person_begins_a_single_model_call(server: EmulatedServer) -> None:
+    slow, direct = SlowModel(), server.direct(server.robin)
+    async with server.run_bot(slow.model) as (harness, _):
+        for count in (1, 2):
+            await say_each_alone(harness, server, direct, *(f"{line} {count}" for line in LINES))
+            await slow.wait_until_asked(f"{LINES[-1]} {count}")
+            slow.released.set()
+            await server.emulator.recorder.wait_for_texts(count, direct)
+            await receipts(harness)
+            slow.released.clear()
+            begun, slow.calls = slow.calls, []
+    assert len(begun) == 1
+    assert all(f"{line} 2" in begun[0] for line in LINES)
+
+
+@pytest.mark.long
+async def test_a_person_who_types_on_is_waited_for_longer_than_by_their_rhythm(server: EmulatedServer) -> None:
+    slow, direct = SlowModel(), server.direct(server.robin)
+    now = asyncio.get_running_loop().time
+    async with server.run_bot(slow.model) as (harness, _):
+        await say_each_alone(harness, server, direct, *LINES)
+        await slow.wait_until_asked(LINES[-1])
+        slow.released.set()
+        await server.emulator.recorder.wait_for_texts(1, direct)
+        await receipts(harness)
+        sent_at = now()
+        await server.emulator.people.say(direct, server.robin, "and if it rains?")
+        await server.emulator.people.type(direct, server.robin)
+        await slow.wait_until_asked("and if it rains?")
+        waited = now() - sent_at
+    assert waited > MAX_PAUSE_SECONDS - 0.1

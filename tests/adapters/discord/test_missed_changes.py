@@ -166,7 +166,7 @@ async def test_after_a_session_is_resumed_at_the_start_servers_and_threads_are_k
     thread = server.emulator.state.add_channel(server.guild, "news", THREAD, server.lobby)
     store = await first_session(server)
     async with server.run_bot(store=store) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         client = account.shards[WHOLE_ACCOUNT].client
         await server.emulator.recorder.wait_until(
             lambda: any(path.endswith("/threads/active") for _, path, _ in server.emulator.recorder.requests)

@@ -50,7 +50,7 @@ async def refused_at_once(server: EmulatedServer, pauses: Pauses) -> AsyncIterat
     """Run a bot that Discord rejects from the start, until its first pause."""
     limits = replace(LIMITS, sleep=pauses.sleep)
     async with server.run_bot(limits=limits, is_awaited=False) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         await pauses.next()
         yield account
 
@@ -80,7 +80,7 @@ async def test_a_single_401_on_any_route_loses_no_answer_and_stops_nothing(
         for count in (1, 2):
             await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
             await server.emulator.recorder.wait_for_texts(count)
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         assert account.status.snapshot.state is ConnectionState.CONNECTED
     assert server.emulator.recorder.texts() == ["Aye.", "Aye."]
 
@@ -99,7 +99,7 @@ async def test_an_interaction_that_has_expired_says_nothing_about_the_token(
             await server.emulator.interactions.run_command(server.bot, server.kim, server.lobby, command)
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         assert not account.problem
         assert server.emulator.recorder.requests.count(("GET", "/api/v10/users/@me", f"Bot {TOKEN}")) == checks
 
@@ -111,7 +111,7 @@ async def test_a_revoked_token_stops_the_account_until_it_is_accepted_again(
     pauses, now = Pauses(), system_clock()
     limits = replace(LIMITS, sleep=pauses.sleep)
     async with server.run_bot(limits=limits, clock=lambda: now) as (harness, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         tokens = dict(server.emulator.state.tokens)
         server.emulator.state.tokens.clear()
         assert isinstance(await failed(adapter, part(harness, server.lobby)), NotSent)
@@ -146,7 +146,7 @@ async def test_a_revoked_token_stops_the_account_until_it_is_accepted_again(
 async def test_a_token_that_only_the_gateway_refuses_is_tried_again(server: EmulatedServer) -> None:
     server.emulator.gateway.refusal_code = 4004
     async with server.run_bot(is_awaited=False) as (_, adapter):
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["identify"] >= 2)
         assert not account.problem
         server.emulator.gateway.refusal_code = 0

@@ -101,7 +101,7 @@ async def test_a_channel_that_cannot_be_read_for_a_while_is_read_later(
 
 async def reconnect(server: EmulatedServer, adapter: DiscordAdapter) -> None:
     """Drop the connection, and wait until it is resumed."""
-    [account] = adapter.accounts.values()
+    [account] = adapter.accounts
     account.is_connected.clear()
     await server.emulator.gateway.drop()
     await account.is_connected.wait()

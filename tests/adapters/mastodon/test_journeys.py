@@ -276,12 +276,11 @@ async def test_the_rate_limit_that_the_server_states_is_kept(emulator: Emulator)
     headers = {"X-RateLimit-Reset": until, "X-RateLimit-Remaining": "0"}
     emulator.faults.append(FaultResponse("POST /api/v1/statuses", 429, {"error": "Too many requests"}, headers))
     client = MastodonClient(read_settings(Settings([Layer("a test", emulator.environment)])), {}, system_clock)
-    await client.open()
-    for _ in range(2):
-        with pytest.raises(NotSent) as caught:
-            await client.create_status({"status": "Hello."}, "a key")
-        assert 100 < (caught.value.retry_after or 0) <= 180
-    await client.close()
+    async with client.session:
+        for _ in range(2):
+            with pytest.raises(NotSent) as caught:
+                await client.create_status({"status": "Hello."}, "a key")
+            assert 100 < (caught.value.retry_after or 0) <= 180
     assert [call.endpoint for call in emulator.calls] == ["POST /api/v1/statuses"]
 
 

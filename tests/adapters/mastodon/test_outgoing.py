@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.mastodon import outgoing
 from adapters.mastodon.incoming import Instance, narrow_visibility
-from adapters.mastodon.outgoing import (
-    RESERVED_LENGTH,
-    count_characters,
-    split_reply,
-    split_text,
-    take_warning,
-    write_post,
-)
 from bot import Attachment, Content, MediaKind
 
 SERVER = Instance()
@@ -27,36 +20,36 @@ def file(number: int, kind: MediaKind = MediaKind.IMAGE, content_type: str = "im
 
 
 def test_a_link_counts_23_characters_and_is_never_cut() -> None:
-    assert count_characters(f"see {LINK}", SERVER) == 27
-    assert split_text(f"{'word ' * 78}{LINK} {'word ' * 78}end", SERVER)[1].startswith(LINK)
+    assert outgoing.count_characters(f"see {LINK}", SERVER) == 27
+    assert outgoing.split_text(f"{'word ' * 78}{LINK} {'word ' * 78}end", SERVER)[1].startswith(LINK)
 
 
 def test_a_link_ends_where_another_script_begins() -> None:
-    assert count_characters("https://example.org/" + "海" * 10, SERVER) == 33
+    assert outgoing.count_characters("https://example.org/" + "海" * 10, SERVER) == 33
 
 
 def test_of_a_mention_the_name_alone_counts() -> None:
-    assert count_characters("@kim@a.very.long.server.example hello", SERVER) == len("@kim hello")
+    assert outgoing.count_characters("@kim@a.very.long.server.example hello", SERVER) == len("@kim hello")
 
 
 @given(st.text(max_size=3000))
 def test_a_text_is_split_without_loss_into_parts_that_fit(text: str) -> None:
-    pieces = split_text(text.strip(), SERVER)
+    pieces = outgoing.split_text(text.strip(), SERVER)
     assert "".join("".join(pieces).split()) == "".join(text.split())
-    assert all(count_characters(piece, SERVER) <= 500 - RESERVED_LENGTH for piece in pieces)
+    assert all(outgoing.count_characters(piece, SERVER) <= 500 - outgoing.RESERVED_LENGTH for piece in pieces)
 
 
 def test_a_post_has_at_most_four_pictures_or_a_single_video() -> None:
     files = tuple(file(number) for number in range(5))
     video = file(9, MediaKind.VIDEO, "video/mp4")
-    posts = split_reply(Content(text="Look.", attachments=(*files, video)), SERVER)
+    posts = outgoing.split_reply(Content(text="Look.", attachments=(*files, video)), SERVER)
     assert [[item.id for item in post.attachments] for post in posts] == [["0", "1", "2", "3"], ["4"], ["9"]]
     assert [post.text for post in posts] == ["Look.", "", ""]
 
 
 def test_a_file_that_the_server_does_not_take_is_named() -> None:
     server = Instance(configuration={"media_attachments": {"supported_mime_types": ["image/jpeg"]}})  # type: ignore[call-arg]
-    [post] = split_reply(Content(text="Look.", attachments=(file(1),)), server)
+    [post] = outgoing.split_reply(Content(text="Look.", attachments=(file(1),)), server)
     assert (post.text, post.attachments) == ("Look.\n(could not be posted: 1.png)", ())
 
 
@@ -75,11 +68,11 @@ def test_a_file_that_the_server_does_not_take_is_named() -> None:
     ],
 )
 def test_a_reply_mentions_its_addressee_alone(text: str, shown: str) -> None:
-    assert write_post(text, ["kim"], "", SERVER)[0] == shown
+    assert outgoing.write_post(text, ["kim"], "", SERVER)[0] == shown
 
 
 def test_a_content_warning_is_cut_where_the_post_has_no_room() -> None:
-    text, warning = write_post("x" * 490, [], "a warning of many words", SERVER)
+    text, warning = outgoing.write_post("x" * 490, [], "a warning of many words", SERVER)
     assert (len(text), warning) == (490, "a warning ")
 
 
@@ -93,7 +86,7 @@ def test_a_content_warning_is_cut_where_the_post_has_no_room() -> None:
     ],
 )
 def test_a_text_may_begin_with_its_content_warning(text: str, found: tuple[str, str]) -> None:
-    assert take_warning(text) == found
+    assert outgoing.take_warning(text) == found
 
 
 @pytest.mark.parametrize(
@@ -106,5 +99,5 @@ def test_the_least_visible_of_several_visibilities_holds(visibilities: tuple[str
 
 @given(st.text(alphabet="@＠ab./=- ", max_size=40))
 def test_no_text_of_a_model_mentions_anyone(text: str) -> None:
-    written, _ = write_post(text, [], "", SERVER)
+    written, _ = outgoing.write_post(text, [], "", SERVER)
     assert MASTODONS_MENTION.search(written) is None

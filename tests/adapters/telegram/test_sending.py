@@ -6,34 +6,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from telegram.error import InvalidToken
 
+import bot.platform as bp
 from adapters.telegram.adapter import TYPING_DELAY
 from adapters.telegram.client import BotClient
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
 from adapters.telegram.sending import MessageSender
-from bot import Attachment, Choice, Content, MediaKind, new_id
+from bot import Attachment, Choice, Content, MediaKind, Outcome, new_id
 from bot.adapter.adapter import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
-from bot.platform import (
-    ConnectionStatus,
-    Delivery,
-    DeliveryHeld,
-    DeliveryState,
-    DeliveryUnknown,
-    DisconnectCause,
-    MessageGone,
-    NotSent,
-    TokenCheck,
-    Undeliverable,
-)
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import START, TOKEN, OpenHarness, SkippingClock, description
-from tests.adapters.tls import HOST
+from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, through, trusted
 
 
 class SenderHarness:
@@ -48,8 +38,10 @@ class SenderHarness:
         self.telegram, self.clock = telegram, clock
         self.moves: list[tuple[int, int]] = []
         self.account = BotClient(loaded, limits)
-        self.status = ConnectionStatus("telegram", "Ada", clock.now)
-        self.token_check = TokenCheck(self.status, self._is_token_accepted, "the token is refused", clock.time_source)
+        self.status = bp.ConnectionStatus("telegram", "Ada", clock.now)
+        self.token_check = bp.TokenCheck(
+            self.status, self._is_token_accepted, "the token is refused", clock.time_source
+        )
         self.message_sender = MessageSender(
             self.account,
             loaded,
@@ -74,12 +66,12 @@ class SenderHarness:
         chat: Mapping[str, Any] | None = None,
         edits: str = "",
         reply_to: str = "",
-    ) -> Delivery:
+    ) -> bp.Delivery:
         content = Content(text=content) if isinstance(content, str) else content
         [content, *_] = split_reply(content)
         target = str((chat or self.chat)["id"])
         ids = [new_id(), new_id(), new_id()]
-        return Delivery(
+        return bp.Delivery(
             "d" * 24,
             *ids,
             "telegram",
@@ -148,7 +140,7 @@ async def test_a_file_for_a_topic_that_cannot_be_written_to_is_sent_whole_to_gen
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
 async def test_a_rate_limited_part_waits_for_retry_after(sender: SenderHarness, seconds: float) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", seconds))
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(bp.NotSent) as caught:
         await sender.message_sender.deliver(sender.part())
     assert caught.value.retry_after == seconds
     other = sender.telegram.people.open_private_chat(sender.telegram.people.add_user("Bob"))
@@ -170,7 +162,7 @@ async def test_a_rate_limited_part_waits_for_retry_after(sender: SenderHarness, 
 )
 async def test_a_rate_limit_without_a_valid_number_waits_five_seconds(sender: SenderHarness, body: object) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 429, body))
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(bp.NotSent) as caught:
         await sender.message_sender.deliver(sender.part())
     assert caught.value.retry_after == 5.0
 
@@ -179,7 +171,7 @@ async def test_a_rate_limit_without_a_valid_number_waits_five_seconds(sender: Se
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
 async def test_a_server_error_is_unclear(sender: SenderHarness, status: int) -> None:
     sender.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
-    with pytest.raises(DeliveryUnknown):
+    with pytest.raises(bp.DeliveryUnknown):
         await sender.message_sender.deliver(sender.part())
     assert sender.texts == ["Hello"]
 
@@ -187,7 +179,7 @@ async def test_a_server_error_is_unclear(sender: SenderHarness, status: int) -> 
 @pytest.mark.failure("D-05")
 async def test_a_refused_connection_is_not_sent(sender: SenderHarness) -> None:
     await sender.telegram.__aexit__(None, None, None)
-    with pytest.raises(NotSent):
+    with pytest.raises(bp.NotSent):
         await sender.message_sender.deliver(sender.part())
 
 
@@ -195,14 +187,14 @@ async def test_a_refused_connection_is_not_sent(sender: SenderHarness) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_a_reset_after_the_request_is_unclear(sender: SenderHarness, is_late: bool) -> None:
     sender.telegram.faults.append(Fault("sendMessage", is_late=is_late))
-    with pytest.raises(DeliveryUnknown):
+    with pytest.raises(bp.DeliveryUnknown):
         await sender.message_sender.deliver(sender.part())
 
 
 @pytest.mark.failure("D-07")
 async def test_an_endless_response_is_cut_off_and_unclear(sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", is_endless=True))
-    with pytest.raises(DeliveryUnknown):
+    with pytest.raises(bp.DeliveryUnknown):
         await sender.message_sender.deliver(sender.part())
 
 
@@ -212,7 +204,7 @@ async def test_an_endless_response_is_cut_off_and_unclear(sender: SenderHarness)
 )
 async def test_an_invalid_response_is_unclear(sender: SenderHarness, body: object) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
-    with pytest.raises(DeliveryUnknown):
+    with pytest.raises(bp.DeliveryUnknown):
         await sender.message_sender.deliver(sender.part())
 
 
@@ -235,11 +227,11 @@ async def test_after_a_confirmed_refusal_nothing_is_sent_until_telegram_accepts_
         Fault(name, 401, build_refusal(401, "Unauthorized")) for name in ("sendMessage", "getMe")
     ]
     for _ in range(3):
-        with pytest.raises(NotSent, match="token") as refused:
+        with pytest.raises(bp.NotSent, match="token") as refused:
             await sender.message_sender.deliver(sender.part())
         assert refused.value.retry_after == pytest.approx(FIRST_PAUSE_SECONDS + 1)  # when Telegram was asked again
     assert sender.telegram.recorder.counts["sendMessage"] == 1
-    assert sender.status.snapshot.cause is DisconnectCause.REFUSED
+    assert sender.status.snapshot.cause is bp.DisconnectCause.REFUSED
     clock.released.set()
     await sender.token_check.wait_accepted()
     assert not sender.status.snapshot.is_problem
@@ -249,7 +241,7 @@ async def test_after_a_confirmed_refusal_nothing_is_sent_until_telegram_accepts_
 
 async def test_a_refused_call_whose_refusal_is_not_confirmed_stops_nothing(sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
-    with pytest.raises(NotSent, match="accepts the token"):
+    with pytest.raises(bp.NotSent, match="accepts the token"):
         await sender.message_sender.deliver(sender.part())
     await sender.message_sender.deliver(sender.part())
     assert sender.texts == ["Hello"]
@@ -260,7 +252,7 @@ async def test_a_refused_call_whose_refusal_is_not_confirmed_stops_nothing(sende
 @pytest.mark.parametrize("status", [401, 403, 404, 407, 409])
 async def test_the_page_of_a_proxy_is_no_answer_of_telegram(status: int, sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", status, "<html><h1>Access denied</h1></html>"))
-    with pytest.raises(NotSent, match="proxy"):
+    with pytest.raises(bp.NotSent, match="proxy"):
         await sender.message_sender.deliver(sender.part())
     await sender.message_sender.deliver(sender.part())
     assert sender.texts == ["Hello"]
@@ -270,7 +262,7 @@ async def test_the_page_of_a_proxy_is_no_answer_of_telegram(status: int, sender:
 async def test_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(sender: SenderHarness) -> None:
     sender.telegram.state.members[sender.chat["id"]][1000001] = "kicked"
     for _ in range(2):
-        with pytest.raises(Undeliverable):
+        with pytest.raises(bp.Undeliverable):
             await sender.message_sender.deliver(sender.part())
     assert sender.telegram.recorder.counts["sendMessage"] == 1
     sender.telegram.state.members[sender.chat["id"]][1000001] = "member"
@@ -281,7 +273,7 @@ async def test_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(sender:
 
 @pytest.mark.failure("D-11")
 async def test_a_deleted_chat_is_undeliverable(sender: SenderHarness) -> None:
-    with pytest.raises(Undeliverable, match="Chat not found"):
+    with pytest.raises(bp.Undeliverable, match="Chat not found"):
         await sender.message_sender.deliver(sender.part(chat={"id": 4711}))
 
 
@@ -338,14 +330,14 @@ async def test_an_unclear_part_is_sent_again_with_a_notice(sender: SenderHarness
 
 async def test_an_unclear_part_that_cannot_be_repeated_now_stays_unclear(sender: SenderHarness) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", 600))
-    with pytest.raises(DeliveryUnknown, match="600") as caught:
+    with pytest.raises(bp.DeliveryUnknown, match="600") as caught:
         await sender.message_sender.reconcile(sender.part())
     assert caught.value.retry_after == 600
 
 
 async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_sender: OpenSender) -> None:
     sender = await open_sender(TELEGRAM_UNCLEAR="hold")
-    with pytest.raises(DeliveryHeld, match="hold"):
+    with pytest.raises(bp.DeliveryHeld, match="hold"):
         await sender.message_sender.reconcile(sender.part())
     assert sender.texts == []
 
@@ -364,7 +356,7 @@ async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(sender: Sen
 
 
 async def test_an_edit_of_a_deleted_message_is_undeliverable(sender: SenderHarness) -> None:
-    with pytest.raises(MessageGone, match="was deleted"):
+    with pytest.raises(bp.MessageGone, match="was deleted"):
         await sender.message_sender.edit(sender.part("Hello", edits="99"))
 
 
@@ -376,9 +368,9 @@ async def test_message_ids_of_a_group_are_not_used_in_the_supergroup(sender: Sen
     sender.telegram.state._last_message[new["id"]] = int(name) - 1
     assert await sender.message_sender.deliver(sender.part("Another", chat=new)) == name
     for _ in range(2):
-        with pytest.raises(NotSent, match="supergroup"):
+        with pytest.raises(bp.NotSent, match="supergroup"):
             await sender.message_sender.edit(sender.part("Half a word", chat=group, edits=name))
-        with pytest.raises(Undeliverable, match="cannot be deleted"):
+        with pytest.raises(bp.Undeliverable, match="cannot be deleted"):
             await sender.message_sender.edit(sender.part("", chat=group, edits=name))
     assert [item.text for item in sender.telegram.recorder.messages if not item.is_gone] == ["Half a", "Another"]
 
@@ -388,7 +380,7 @@ async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: S
     for number in range(30):
         try:
             await sender.message_sender.deliver(sender.part(f"{number}", chat=group))
-        except NotSent as error:
+        except bp.NotSent as error:
             sender.clock.advance(error.retry_after or 0)
             await sender.message_sender.deliver(sender.part(f"{number}", chat=group))
     assert sender.texts == [str(number) for number in range(30)]
@@ -399,9 +391,9 @@ async def test_a_part_that_has_to_wait_for_the_chat_limit_goes_back_to_the_queue
     sender: SenderHarness,
 ) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", 10))
-    with pytest.raises(NotSent, match="asks to wait for 10 s"):
+    with pytest.raises(bp.NotSent, match="asks to wait for 10 s"):
         await sender.message_sender.deliver(sender.part())
-    with pytest.raises(NotSent, match="rate limits allow no message for 10 s") as caught:
+    with pytest.raises(bp.NotSent, match="rate limits allow no message for 10 s") as caught:
         await sender.message_sender.deliver(sender.part())
     assert (caught.value.retry_after, sender.clock.pauses) == (10, [])
 
@@ -434,7 +426,7 @@ async def test_a_guest_names_the_file_that_it_cannot_send(sender: SenderHarness)
 
 
 async def test_a_guest_cannot_answer_what_was_answered_before_its_start(sender: SenderHarness) -> None:
-    with pytest.raises(Undeliverable, match="Query is too old"):
+    with pytest.raises(bp.Undeliverable, match="Query is too old"):
         await sender.message_sender.deliver(replace(sender.part(), target=f"{sender.chat['id']}?4711"))
 
 
@@ -451,7 +443,7 @@ async def test_an_unclear_send_is_marked_in_the_chat_and_in_the_ledger(open_harn
         harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         assert await harness.wait_texts(2) == ["You said: Hello", f"{DUPLICATE_NOTICE}You said: Hello"]
         [part] = await harness.wait_deliveries()
-        assert part.state is DeliveryState.SENT
+        assert part.state is bp.DeliveryState.SENT
 
 
 async def test_with_hold_an_unclear_send_is_listed(open_harness: OpenHarness) -> None:
@@ -460,7 +452,7 @@ async def test_with_hold_an_unclear_send_is_listed(open_harness: OpenHarness) ->
         alice = harness.people.add_user("Alice")
         harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         [part] = await harness.wait_deliveries()
-        assert part.state is DeliveryState.UNKNOWN
+        assert part.state is bp.DeliveryState.UNKNOWN
         assert harness.telegram.recorder.texts() == ["You said: Hello"]
 
 
@@ -495,7 +487,7 @@ async def test_a_quick_answer_costs_no_typing_request(open_harness: OpenHarness)
 async def test_a_missing_response_is_unclear(open_sender: OpenSender) -> None:
     sender = await open_sender(seconds=0.2)
     sender.telegram.faults.append(Fault("sendMessage", is_hanging=True))
-    with pytest.raises(DeliveryUnknown, match="no response"):
+    with pytest.raises(bp.DeliveryUnknown, match="no response"):
         await sender.message_sender.deliver(sender.part())
 
 
@@ -512,7 +504,7 @@ async def test_the_proxy_of_the_environment_is_used(
 
 async def test_a_request_rejected_for_its_size_is_not_done(sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
-    with pytest.raises(Undeliverable, match="413"):
+    with pytest.raises(bp.Undeliverable, match="413"):
         await sender.message_sender.deliver(sender.part())
 
 
@@ -532,7 +524,7 @@ async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: Se
     assert len(sender.texts) == 2
     sender.clock.advance(60)
     sender.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
-    with pytest.raises(DeliveryUnknown, match="beginning"):
+    with pytest.raises(bp.DeliveryUnknown, match="beginning"):
         await sender.message_sender.deliver(uncut)
 
 
@@ -555,7 +547,7 @@ async def test_no_period_has_more_messages_than_telegram_accepts(
         while True:
             try:
                 await sender.message_sender.deliver(sender.part(str(number), chat=chats[number % chat_count]))
-            except NotSent as error:
+            except bp.NotSent as error:
                 clock.advance(error.retry_after or 1.0)
             else:
                 break
@@ -564,3 +556,125 @@ async def test_no_period_has_more_messages_than_telegram_accepts(
     most = max(sum(start <= at <= start + seconds for at in sent_at) for start in sent_at)
     assert most <= limit
     assert sent_at[-1] <= 1.1 * 140 / limit * seconds + 1.0  # nor does it wait for longer than it must
+
+
+# C-14: Telegram behind TLS and the operator's proxy; an unverified server is not used.
+
+__all__ = ["open_sender", "telegram"]
+
+
+def port_of(telegram: Emulator) -> int:
+    return urlsplit(telegram.url).port or 0
+
+
+@pytest.mark.failure("C-14")
+@pytest.mark.parametrize(
+    ("certificate", "believed", "host"),
+    [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, None, HOST), (GOOD, GOOD, "other.example")],
+    ids=["expired", "not trusted", "not known", "of another host"],
+)
+async def test_an_invalid_certificate_is_rejected(
+    certificate: str,
+    believed: str | None,
+    host: str,
+    open_sender: OpenSender,
+    telegram: Emulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path, certificate) as way:
+        through(way, monkeypatch, trusted(tmp_path, believed) if believed else "")
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{host}")
+        with pytest.raises(bp.NotSent, match="its certificate is not valid"):
+            await sender.message_sender.deliver(sender.part())
+        assert way.asked == [f"{host}:443"]
+        assert sender.texts == []
+
+
+@pytest.mark.failure("C-14")
+async def test_a_custom_certificate_is_accepted_through_the_operators_proxy(
+    open_sender: OpenSender, telegram: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_tls(port_of(telegram), tmp_path) as way:
+        through(way, monkeypatch, trusted(tmp_path, GOOD))
+        sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{HOST}")
+        await sender.message_sender.deliver(sender.part())
+        assert sender.texts == ["Hello"]
+        assert way.asked == [f"{HOST}:443"]
+
+
+@pytest.mark.failure("C-14")
+async def test_an_unverified_server_is_not_used(open_sender: OpenSender, telegram: Emulator) -> None:
+    sender = await open_sender(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
+    with pytest.raises(bp.NotSent, match="TLS could not be agreed on"):
+        await sender.message_sender.deliver(sender.part())
+    assert sender.texts == []
+
+
+# Reactions of the bot on Telegram: those that a chat allows, replaced, removed, refused.
+
+
+def react(emoji: str) -> str:
+    return model_answer(actions=["REACT"], parameters={"emoji": emoji})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "meant", "shown"),
+    [
+        (None, "👍", "👍"),
+        (None, "❤️", "❤"),
+        (None, "🥳", "🔥"),
+        (("❤", "🔥"), "🎉", "🔥"),
+        (("👎",), "🎉", ""),
+        ((), "👍", ""),
+    ],
+)
+async def test_the_nearest_reaction_that_the_chat_allows_is_set(
+    open_harness: OpenHarness, allowed: tuple[str, ...] | None, meant: str, shown: str
+) -> None:
+    async with open_harness(react(meant)) as harness:
+        alice, state = harness.people.add_user("Alice"), harness.telegram.state
+        group = harness.people.add_group("The pier", alice)
+        if allowed is not None:
+            state.available_reactions[group["id"]] = allowed
+        message = harness.people.say(group, alice, "@ada_bot thank you")
+        [delivery] = await harness.wait_deliveries()
+        assert delivery.state is (bp.DeliveryState.SENT if shown else bp.DeliveryState.FAILED)
+        assert [receipt.outcome for receipt in await harness.wait_receipts()] == [Outcome.ANSWERED]
+        reactions = state.reactions.get((group["id"], message["message_id"]), {})
+        assert reactions == ({harness.bot.id: shown} if shown else {})
+        assert harness.telegram.recorder.messages == []
+
+
+async def test_prompts_name_what_a_chat_allows_once_it_has_refused_a_reaction(open_harness: OpenHarness) -> None:
+    async with open_harness(react("😱")) as harness:
+        alice, state = harness.people.add_user("Alice"), harness.telegram.state
+        group, silent = (harness.people.add_group(name, alice) for name in ("The pier", "The lock"))
+        state.available_reactions = {group["id"]: ("👍", "🔥"), silent["id"]: ()}
+        for chat in (group, group, silent, silent):
+            harness.people.say(chat, alice, "@ada_bot thank you")
+            await harness.wait_deliveries()
+        offered = [("React to" in request.prompt, "👍 🔥" in request.prompt) for request in harness.model.requests]
+    assert [is_offered for is_offered, _ in offered] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("second", ["🔥", ""])
+async def test_the_answer_to_an_edit_replaces_or_removes_the_reaction(open_harness: OpenHarness, second: str) -> None:
+    answers = [react("👍"), react(second) if second else model_answer("Oh no.")]
+    async with open_harness(answers, settings={"ON_EDIT": "rerun"}) as harness:
+        alice = harness.people.add_user("Alice")
+        message = harness.people.say(harness.people.open_private_chat(alice), alice, "it works")
+        await harness.wait_deliveries()
+        harness.people.edit(message, "it does not work")
+        await harness.wait_deliveries()
+        reactions = harness.telegram.state.reactions[message["chat"]["id"], message["message_id"]]
+        assert list(reactions.values()) == [second] * bool(second)
+        assert harness.telegram.recorder.texts() == ([] if second else ["Oh no."])
+
+
+async def test_a_message_that_is_gone_gets_no_reaction(open_harness: OpenHarness) -> None:
+    async with open_harness(lambda request: harness.telegram.state.messages.clear() or react("👍")) as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "thank you")
+        [delivery] = await harness.wait_deliveries()
+        assert delivery.state is bp.DeliveryState.CANCELLED

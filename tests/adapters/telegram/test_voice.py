@@ -3,18 +3,8 @@
 import pytest
 
 from adapters.telegram.emulator import Fault, build_refusal
-from bot import Agent, Outcome, Plugin, model
+from bot import Agent, Outcome, Plugin, model, models
 from bot.domain.ledger import Rule
-from bot.models import (
-    ModelType,
-    Purpose,
-    SpeechRequest,
-    SpeechResult,
-    TextRequest,
-    TextResult,
-    TranscriptionRequest,
-    Usage,
-)
 from bot.platform import DeliveryState
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
@@ -25,16 +15,16 @@ SILENCE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></r
 def build_transcriber(transcript: str) -> Plugin:
     """Return a plugin that hears this sentence in every recording."""
 
-    @model(ModelType.TRANSCRIPTION)
-    async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
-        return TextResult(transcript, "ear", Usage())
+    @model(models.ModelType.TRANSCRIPTION)
+    async def listen(agent: Agent, request: models.TranscriptionRequest) -> models.TextResult:
+        return models.TextResult(transcript, "ear", models.Usage())
 
     return Plugin("ear", models=[listen])
 
 
-def answer(request: TextRequest) -> str:
+def answer(request: models.TextRequest) -> str:
     """Be silent where the small model decides."""
-    return SILENCE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("I hear you.")
+    return SILENCE if request.purpose is models.Purpose.SHOULD_RESPOND else model_answer("I hear you.")
 
 
 @pytest.mark.failure("B-16")
@@ -55,19 +45,19 @@ async def test_a_voice_message_in_a_group_is_judged_by_what_is_said(
         harness.people.say(group, alice, voice=voice)
         [receipt] = await harness.wait_receipts()
         requests = harness.model.requests
-    gate_prompts = [request.prompt for request in requests if request.purpose is Purpose.SHOULD_RESPOND]
+    gate_prompts = [request.prompt for request in requests if request.purpose is models.Purpose.SHOULD_RESPOND]
     assert (receipt.outcome, receipt.rule) == (outcome, rule)
     assert all(transcript in prompt for prompt in gate_prompts)
     assert bool(gate_prompts) is (outcome is Outcome.IGNORED)
 
 
-def build_speaker(audio: bytes, content_type: str, spoken: list[SpeechRequest]) -> Plugin:
+def build_speaker(audio: bytes, content_type: str, spoken: list[models.SpeechRequest]) -> Plugin:
     """Return a plugin that speaks every text with this sound, and notes what it was asked for."""
 
-    @model(ModelType.TEXT_TO_SPEECH)
-    async def speak(agent: Agent, request: SpeechRequest) -> SpeechResult:
+    @model(models.ModelType.TEXT_TO_SPEECH)
+    async def speak(agent: Agent, request: models.SpeechRequest) -> models.SpeechResult:
         spoken.append(request)
-        return SpeechResult(audio, content_type, "voice")
+        return models.SpeechResult(audio, content_type, "voice")
 
     return Plugin("voice", models=[speak])
 
@@ -94,7 +84,7 @@ def hear_alice(harness: TelegramHarness, text: str = "") -> None:
 async def test_a_voice_message_is_answered_by_a_voice_message_with_the_words_as_its_caption(
     open_harness: OpenHarness, audio: bytes, content_type: str, method: str, name: str
 ) -> None:
-    spoken: list[SpeechRequest] = []
+    spoken: list[models.SpeechRequest] = []
     plugins = (build_transcriber("How are you?"), build_speaker(audio, content_type, spoken))
     async with open_harness(answer, plugins=plugins) as harness:
         hear_alice(harness)
@@ -105,7 +95,7 @@ async def test_a_voice_message_is_answered_by_a_voice_message_with_the_words_as_
 
 
 async def test_a_long_reply_comes_as_text_before_its_voice(open_harness: OpenHarness) -> None:
-    spoken: list[SpeechRequest] = []
+    spoken: list[models.SpeechRequest] = []
     text = "word " * 250
     plugins = (build_transcriber("Tell me"), build_speaker(b"OggS\0", "audio/ogg", spoken))
     script = model_answer(text)
@@ -127,7 +117,7 @@ async def test_a_refused_voice_message_leaves_the_words(open_harness: OpenHarnes
 
 
 async def test_a_written_message_is_answered_in_writing(open_harness: OpenHarness) -> None:
-    spoken: list[SpeechRequest] = []
+    spoken: list[models.SpeechRequest] = []
     async with open_harness(answer, plugins=(build_speaker(b"OggS\0", "audio/ogg", spoken),)) as harness:
         hear_alice(harness, "How are you?")
         assert await harness.wait_texts(1) == ["I hear you."]

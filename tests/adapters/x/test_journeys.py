@@ -1,16 +1,27 @@
 """From a mention to its answer, with the real library and the emulated X."""
 
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from adapters.x import connection
 from adapters.x.emulator import Emulator, Fault
-from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
-from bot.domain.ledger import DeliveryState
+from adapters.x.outgoing import MAX_WEIGHT, text_weight
+from adapters.x.rate_limits import AccountState
+from adapters.x.receiving import POSITION_KEY
+from bot import Attachment, Character, Content, Entity, MediaKind, Outcome, Role, derived_id
+from bot.domain.character import ContentRating
+from bot.domain.hiding import HIDDEN_TEXT
+from bot.domain.ledger import DeliveryState, Rule
 from bot.models import Purpose, TextRequest
+from bot.platform import DeliveryUnknown, NotSent
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, model_answer
 from tests.adapters.x.conftest import RunX
+from tests.adapters.x.test_sending import QUIET, part_of
+from tests.canaries import Canaries, find_canaries, open_file
 from tests.fussy import REFUSED, fussy_store
 from tests.remembering import SETTINGS, RememberingModel, check_memory
 
@@ -392,3 +403,153 @@ async def test_an_answer_to_a_mention_that_is_deleted_meanwhile_is_tried_once_an
         failed = [delivery for delivery in await store.ledger.deliveries() if delivery.state is DeliveryState.FAILED]
     assert len(refused) == 1
     assert ["deleted or not visible" in delivery.cause for delivery in failed] == [True]
+
+
+# Posts that X marks as possibly sensitive, and a character whose content is mature; the label of posts by an AI.
+
+MATURE = Character(name="Ada", content=ContentRating.MATURE)
+
+
+async def test_a_mature_character_answers_sensitive_posts_only(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(character=MATURE) as harness:
+        plain = emulator.say("bob", "@greenroom_bot hello")
+        sensitive = emulator.say("bob", "@greenroom_bot hello there", is_sensitive=True)
+        await harness.poll()
+        receipts = await harness.receipts()
+        assert (receipts[plain].outcome, receipts[plain].rule) == (Outcome.IGNORED, Rule.MATURE_CONTENT)
+        assert receipts[sensitive].outcome is Outcome.ANSWERED
+        assert emulator.bot_texts == ["Noted."]
+
+
+async def test_the_label_stands_on_the_first_post_of_a_thread_within_its_length(
+    run_x: RunX, emulator: Emulator
+) -> None:
+    async with run_x(model_answer(LONG), AI_NOTICE_POSTS="on") as harness:
+        emulator.say("bob", "@greenroom_bot tell me everything")
+        await harness.poll()
+        first, *others = emulator.bot_texts
+        assert first.startswith("🤖 AI: This is sentence number 0")
+        assert not any(text.startswith("🤖") for text in others)
+        assert all(text_weight(text) <= MAX_WEIGHT for text in emulator.bot_texts)
+        assert " ".join(emulator.bot_texts).removeprefix("🤖 AI: ") == LONG
+
+
+# A person on X who is not read, by the operator's choice: there are no commands on X.
+
+
+@pytest.mark.long
+async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
+    run_x: RunX, emulator: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    canaries, prompts = Canaries(), list[str]()
+
+    def answer(request: object) -> str:
+        prompts.append(str(request))
+        return model_answer("Noted.")
+
+    async with open_file(tmp_path) as store:
+        async with run_x(answer, store=store) as harness:
+            asked = emulator.say("robin", "@greenroom_bot hello")
+            await harness.poll()
+            robin = (await harness.receipts())[asked].author_id
+            await harness.agent_runtime.handle.operations.ignore_person(robin, is_ignored=True, source="a test")
+            hidden = [emulator.say("robin", f"@greenroom_bot {canaries.write(20)}") for _ in range(48)]
+            hidden.append(emulator.say("robin", f"@greenroom_bot {canaries.write(20)}", reply_to_id=hidden[0]))
+            thread = emulator.say("robin", canaries.write(20))
+            asking = emulator.say("kim", "@greenroom_bot is that so?", reply_to_id=thread)
+            quoting = emulator.say("kim", "@greenroom_bot look at this", quoted_id=hidden[0])
+            await harness.poll()
+            await harness.poll()
+            receipts = await harness.receipts()
+            messages = await store.memories.memories([receipts[asking].memory_id, receipts[quoting].memory_id])
+        shown = [caplog.text, prompts, messages, await store.ledger.unreadable_events()]
+        person = Entity(robin, "x", "")
+        assert await find_canaries(tmp_path, store, person, shown) == set()
+    assert {receipts[post_id].rule for post_id in hidden} == {Rule.NOT_READ}
+    assert receipts[thread].rule == Rule.NOT_READ
+    assert receipts[asking].rule == receipts[quoting].rule == "mention"
+    quotations = [message.content.quotation for message in messages.values()]
+    assert [quotation.text for quotation in quotations if quotation is not None] == [HIDDEN_TEXT]
+    assert canaries.count >= 1_000
+
+
+# Repeated, late and changed events of X: FAILURES B and C.
+
+
+@pytest.mark.failure("B-02")
+async def test_a_mention_read_again_after_29_days_is_recognised(
+    run_x: RunX, emulator: Emulator, clock: ManualClock
+) -> None:
+    store = InMemoryStore(clock.now)
+    async with run_x(store=store) as harness:
+        emulator.say("bob", "@greenroom_bot hello")
+        await harness.poll()
+    clock.advance(29 * 86_400)
+    async with run_x(store=store, **QUIET) as harness:
+        notes = AccountState(harness.agent_runtime.handle.cursor, emulator.user_id, harness.agent_runtime.handle)
+        await notes.write(POSITION_KEY, "0")  # as if nothing had been read
+        await harness.account.receiver.poll()
+        assert len(await harness.receipts()) == 1
+    assert emulator.bot_texts == ["Noted."]
+
+
+@pytest.mark.failure("B-04")
+async def test_mentions_returned_newest_first_are_stored_in_order(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        first = emulator.say("bob", "@greenroom_bot one")
+        second = emulator.say("carol", "@greenroom_bot two", reply_to_id=first)
+        await harness.poll()
+        [room] = {receipt.room_id for receipt in (await harness.receipts()).values()}
+        kept = await harness.agent.store.memories.recent(room, 10)
+        assert [memory.external_id for memory in kept if memory.entity_id != harness.agent.id] == [first, second]
+
+
+@pytest.mark.failure("B-14")
+async def test_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        emulator.say("bob", "@greenroom_bot hello")
+        await harness.poll()
+        bob = emulator.state.user_id_of("bob")
+        emulator.state.usernames[bob] = "bobby"
+        emulator.state.create_post(bob, "@greenroom_bot it is me")
+        await harness.poll()
+        [author] = {receipt.author_id for receipt in (await harness.receipts()).values()}
+        known = await harness.agent.store.entities.entities([author])
+        assert "bobby" in known[author].names
+
+
+@pytest.mark.failure("C-07")
+async def test_a_request_without_response_times_out(run_x: RunX, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.2)
+    async with run_x(**QUIET, X_API_BASE_URL=silent) as harness:
+        with pytest.raises(DeliveryUnknown):
+            await harness.adapter.deliver(part_of(harness))
+
+
+@pytest.mark.failure("C-13")
+async def test_an_unreachable_proxy_means_not_sent(
+    run_x: RunX, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1")
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with run_x(**QUIET, X_API_BASE_URL="https://platform.example") as harness:
+        with pytest.raises(NotSent, match="no connection"):
+            await harness.adapter.deliver(part_of(harness))
+
+
+@pytest.mark.failure("C-15")
+async def test_an_account_that_is_cut_off_does_not_affect_others(run_x: RunX, emulator: Emulator, silent: str) -> None:
+    async with run_x(**QUIET, X_API_BASE_URL=silent) as wedged, run_x() as harness:
+        waiting = asyncio.get_running_loop().create_task(wedged.adapter.deliver(part_of(wedged)))
+        emulator.say("bob", "@greenroom_bot hello")
+        await harness.poll()
+        assert emulator.bot_texts == ["Noted."]
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])

@@ -45,7 +45,7 @@ async def open_left() -> AsyncIterator[Running]:
         emulator.gateway.is_deaf = True
         await emulator.people.say(channel, kim, "Hello?")
         [adapter] = [item for item in running.server.runtime.adapters if isinstance(item, DiscordAdapter)]
-        [account] = adapter.accounts.values()
+        [account] = adapter.accounts
         account.shards[WHOLE_ACCOUNT].probe._clock = lambda: system_clock() + MINUTE
         await account.shards[WHOLE_ACCOUNT].probe.check()
         yield running
