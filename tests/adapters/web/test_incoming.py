@@ -4,6 +4,7 @@ from uuid import UUID
 import pytest
 
 from adapters.web.auth import Grant
+from adapters.web.frames import SendFrame
 from adapters.web.incoming import (
     Participant,
     SubmittedMessage,
@@ -13,7 +14,6 @@ from adapters.web.incoming import (
 )
 from adapters.web.json_io import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
-from adapters.web.ws_frames import SendFrame
 from bot import ChannelType, MediaKind, Role, derived_id, new_id
 from bot.platform import InboundMessage
 

@@ -11,8 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
+from adapters.web.frames import TopicKind
 from adapters.web.json_io import JsonResponder
-from adapters.web.live import LiveUpdates, TopicFilter, TopicKind
+from adapters.web.live import LiveUpdates, TopicFilter
 from adapters.web.queries import AgentDirectory
 from bot import configure_logging, system_clock
 from bot.events import TaskEnded

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.web.api.overview import ProblemBody, build_headline, build_problem
+from adapters.web.overview_api import ProblemBody, build_headline, build_problem
 from bot import Outcome, derived_id, system_clock
 from bot.models import ModelBusy
 from bot.platform import (

@@ -10,7 +10,7 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
-from adapters.web.ws_frames import DraftFrame, FrameQueue, TypingFrame
+from adapters.web.frames import DraftFrame, FrameQueue, TypingFrame
 from bot.events import ControlMessage
 from bot.store import InMemoryStore
 

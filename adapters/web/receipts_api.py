@@ -1,6 +1,7 @@
-"""HTTP handlers of receipts."""
+"""HTTP handlers of receipts, of parts of replies that have not arrived, and of replies that wait for a person."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,21 +14,46 @@ from pydantic import AwareDatetime, Field
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_own_room, name_room
 from adapters.web.json_io import HttpProblem, build_not_found
-from adapters.web.openapi import operation
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.outgoing import build_steps
-from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
-from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
+from adapters.web.queries import (
+    AgentDirectory,
+    load_message,
+    load_replies,
+    load_used_memories,
+    merge_pages,
+    parse_id,
+    parse_page_keys,
+)
+from adapters.web.schemas import (
+    AgentQuery,
+    MessageBody,
+    PageQuery,
+    RequestModel,
+    ResponseModel,
+    StepBody,
+    UsedMemoryBody,
+)
 from bot import Entity, Outcome, Receipt, Room, system_clock
 from bot.platform import (
+    DELIVERY_STATES,
     AgentHandle,
+    DecisionResult,
+    Delivery,
     DeliveryBody,
+    DraftBody,
+    PartCounts,
+    PartDecision,
+    PartState,
+    ProposalDecision,
     ReceiptBody,
     ReplayBody,
+    UndeliveredPartBody,
     describe_receipt,
     list_checks,
     read_sections,
 )
-from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
+from bot.store import ListedReceipt, Page, ProposalState, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 
 Rules = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20, default_factory=list)]
@@ -341,3 +367,218 @@ async def _load_receipt(
         votes=VotesBody(liked=votes.liked, disliked=votes.disliked) if votes is not None else None,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )
+
+
+class OutboxQuery(AgentQuery):
+    """Selection of undelivered parts; `state` may be repeated, without one parts in any state are listed."""
+
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+    before: Annotated[str, Field(max_length=4000)] | None = None
+    state: Annotated[list[PartState], Field(max_length=4, default_factory=list)]
+    platform: Annotated[str, Field(max_length=100)] = ""
+    room: UUID | None = None
+
+
+class DecisionsRequest(RequestModel):
+    """One decision about several parts."""
+
+    ids: Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=1, max_length=200)]
+    decision: Literal["send", "drop"]
+
+
+class OutboxResponse(ResponseModel):
+    """Undelivered parts, the latest ones, in the order of sending; `next` is the `before` of the earlier ones.
+
+    With filters a part of the list may be short, even empty, and have a `next`.
+    """
+
+    parts: list[UndeliveredPartBody]
+    next: str | None
+    counts: PartCounts
+
+
+class DecisionResponse(UndeliveredPartBody):
+    """A part after a decision about it, with a note."""
+
+    note: str
+
+
+class DecisionsResponse(ResponseModel):
+    """What came of each decision, in the order of the ids."""
+
+    results: list[DecisionResult]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveriesApi:
+    """Handlers for undelivered parts."""
+
+    _directory: AgentDirectory
+
+    @operation("GET", "/api/outbox", "outbox", Access.READ)
+    async def list_parts(self, request: web.Request, query: OutboxQuery) -> OutboxResponse:
+        """List the parts that wait, are held or have failed."""
+        if query.room is not None:
+            await self._directory.find_room(query.room)
+        handles = self._directory.select_agents(query.agent)
+        keys = parse_page_keys(query.before, len(handles))
+        states = frozenset(state for name in query.state or PartState for state in DELIVERY_STATES[name])
+
+        def is_wanted(part: Delivery) -> bool:
+            return (
+                (not query.state or PartState.of(part) in query.state)
+                and query.platform in ("", part.platform)
+                and query.room in (None, part.room_id)
+            )
+
+        pages = []
+        for handle, key in zip(handles, keys, strict=True):
+            page = await handle.lists.deliveries(states, before=key, limit=query.limit)
+            pages.append(Page(tuple(item for item in page.items if is_wanted(item[1])), page.next))
+        parts, following = merge_pages(pages, keys, lambda part: part.created_at, query.limit)
+        bodies: dict[str, UndeliveredPartBody] = {}
+        for number, handle in enumerate(handles):
+            own = [part for of_agent, part in parts if of_agent == number]
+            bodies |= {body.id: body for body in await handle.operations.describe_parts(own, name_room)}
+        counts = Counter[str]()
+        for handle in handles:
+            counts.update((await handle.operations.count_parts()).model_dump())
+        return OutboxResponse(
+            parts=[bodies[part.id] for _, part in reversed(parts)],
+            next=following,
+            counts=PartCounts.model_validate(counts),
+        )
+
+    @operation("POST", "/api/outbox/decisions", "decisions", Access.CHANGE, (503,))
+    async def decide_parts(self, request: web.Request, read_body: ReadBody[DecisionsRequest]) -> DecisionsResponse:
+        """Send several held or failed parts again, or drop them."""
+        body = await read_body()
+        results = [await self._decide(part_id, PartDecision(body.decision)) for part_id in dict.fromkeys(body.ids)]
+        return DecisionsResponse(results=results)
+
+    async def _decide(self, part_id: str, decision: PartDecision) -> DecisionResult:
+        for handle in self._directory:
+            result = await handle.operations.decide(part_id, decision, name_room)
+            if result.part is not None:
+                break
+        return result
+
+    @operation("POST", "/api/outbox/{id}/send", "send", Access.CHANGE, (404, 409))
+    async def send_part(self, request: web.Request) -> DecisionResponse:
+        """Send a held or failed part again."""
+        return await self._decide_part(request, PartDecision.SEND)
+
+    @operation("POST", "/api/outbox/{id}/drop", "drop", Access.CHANGE, (404, 409))
+    async def drop_part(self, request: web.Request) -> DecisionResponse:
+        """Drop a part."""
+        return await self._decide_part(request, PartDecision.DROP)
+
+    async def _decide_part(self, request: web.Request, decision: PartDecision) -> DecisionResponse:
+        result = await self._decide(request.match_info["id"], decision)
+        if result.part is None:
+            raise build_not_found("part", result.id)
+        if not result.is_done:
+            raise HttpProblem(409, "conflict", result.note)
+        return DecisionResponse(**dict(result.part), note=result.note)
+
+
+ACTOR = "an operator"
+MAX_TEXT_LENGTH = 20_000
+
+
+class DraftsQuery(AgentQuery):
+    """Selection of drafts: those that wait, those in another state, or all."""
+
+    state: ProposalState | Literal["all"] = ProposalState.WAITING
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class DraftsResponse(ResponseModel):
+    """The latest drafts, oldest first; `waiting` is how many wait in all."""
+
+    drafts: list[DraftBody]
+    waiting: int
+
+
+class DraftRequest(RequestModel):
+    """A decision about a draft, as it was shown in a revision; without one, as it is now."""
+
+    revision: Annotated[int, Field(ge=1)] | None = None
+
+
+class DraftEditRequest(DraftRequest):
+    """Another text for a draft; null says that a person is writing one, so that nothing replaces it meanwhile."""
+
+    text: Annotated[str, Field(max_length=MAX_TEXT_LENGTH)] | None = None
+
+
+class DraftResponse(DraftBody):
+    """A draft after a decision about it, with a note."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftsApi:
+    """Handlers for drafts; a decision that cannot be carried out is a conflict, whose message says why."""
+
+    _directory: AgentDirectory
+
+    @operation("GET", "/api/drafts", "drafts", Access.READ)
+    async def list_drafts(self, request: web.Request, query: DraftsQuery) -> DraftsResponse:
+        """List the replies and posts that wait for a person."""
+        state = None if query.state == "all" else query.state
+        handles = self._directory.select_agents(query.agent)
+        drafts = [
+            draft
+            for handle in handles
+            for draft in await handle.operations.drafts(state=state, limit=query.limit, name_room=name_room)
+        ]
+        waiting = sum([len(await handle.operations.proposals.waiting()) for handle in handles])
+        newest = sorted(drafts, key=lambda draft: draft.created_at)[-query.limit :]
+        return DraftsResponse(drafts=newest, waiting=waiting)
+
+    @operation("POST", "/api/drafts/{id}/send", "send-draft", Access.CHANGE, (404, 409))
+    async def send_draft(self, request: web.Request, read_body: ReadBody[DraftRequest]) -> DraftResponse:
+        """Send a draft."""
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.SEND, body)
+
+    @operation("POST", "/api/drafts/{id}/edit", "edit-draft", Access.CHANGE, (404, 409))
+    async def edit_draft(self, request: web.Request, read_body: ReadBody[DraftEditRequest]) -> DraftResponse:
+        """Change the text of a draft."""
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.EDIT, body, body.text)
+
+    @operation("POST", "/api/drafts/{id}/drop", "drop-draft", Access.CHANGE, (404, 409))
+    async def drop_draft(self, request: web.Request, read_body: ReadBody[DraftRequest]) -> DraftResponse:
+        """Drop a draft."""
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.DROP, body)
+
+    async def _find(self, request: web.Request) -> AgentHandle:
+        """Return the agent that has a draft, before the body is read."""
+        draft_id = request.match_info["id"]
+        for handle in self._directory:
+            if await handle.operations.has_draft(draft_id):
+                return handle
+        raise build_not_found("draft", draft_id)
+
+    async def _decide(
+        self,
+        handle: AgentHandle,
+        request: web.Request,
+        decision: ProposalDecision,
+        body: DraftRequest,
+        text: str | None = None,
+    ) -> DraftResponse:
+        draft_id = request.match_info["id"]
+        actor = GRANT.get().name or ACTOR
+        result = await handle.operations.decide_draft(
+            draft_id, decision, actor=actor, revision=body.revision, text=text, name_room=name_room
+        )
+        if result.draft is None:
+            raise build_not_found("draft", draft_id)
+        if not result.is_done:
+            raise HttpProblem(409, "conflict", result.note)
+        return DraftResponse(**dict(result.draft), note=result.note)
