@@ -38,7 +38,7 @@ from bot import (
     system_clock,
 )
 from bot.cli.characters import load_character_config
-from bot.cli.operator.program import with_operator_tools
+from bot.cli.operator import with_operator_tools
 from bot.logs import configure_logging
 from bot.models import ModelRefused, TextRequest, TextResult, Usage
 from bot.platform import AccessTokens, ConnectionStatus, DeliveryState, DisconnectCause, InboundMessage, TokenScope

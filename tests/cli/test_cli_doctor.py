@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bot.cli import checks
 from bot.cli.characters import print_notes
-from bot.cli.doctor import checks
 from bot.cli.main import entry
 from tests.ports import free_port
 from tests.trust import write_clashing_plugins

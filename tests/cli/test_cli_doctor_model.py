@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bot import Agent, Plugin, model
-from bot.cli.doctor.model_checks import ask_model, check_budget, check_price
+from bot.cli.checks import check_budget
 from bot.cli.main import entry
+from bot.cli.model_checks import ask_model, check_price
 from bot.errors import BudgetSpent
 from bot.models import ModelType, TextRequest
 from bot.operate.tools import Finding, FindingStatus

@@ -11,7 +11,7 @@ import pytest
 from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.doctor.command import check_running_bot, watch_running_bot
+from bot.cli.commands.doctor import check_running_bot, watch_running_bot
 from bot.errors import ConfigError
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer

@@ -36,9 +36,8 @@ HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_a_runnable_module(command: Command) -> None:
-    module = importlib.import_module(command.module)
-    assert module.app.registered_commands
-    assert module.__doc__
+    assert command.load().registered_commands
+    assert importlib.import_module(command.module).__doc__
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -204,7 +203,7 @@ def all_commands() -> list[tuple[str, Any]]:
     """Return every command and subcommand with what it is called by."""
     found: list[tuple[str, Any]] = []
     for command in COMMANDS:
-        parsed: Any = typer.main.get_command(importlib.import_module(command.module).app)
+        parsed: Any = typer.main.get_command(command.load())
         for name, inner in getattr(parsed, "commands", {"": parsed}).items():
             found.append((f"bot {command.name} {name}".strip(), inner))
     return found

@@ -8,7 +8,7 @@ import pytest
 
 from bot.cli.characters import load_character_config
 from bot.cli.main import entry
-from bot.cli.operator.program import with_operator_tools
+from bot.cli.operator import with_operator_tools
 from bot.plugin_system.loading import bundled_plugins, find_plugin
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import run_agent

@@ -37,7 +37,7 @@ def list_help(command: Any, parent: Any = None) -> Iterator[str]:
 
 
 def list_all_help() -> set[str]:
-    apps = [app, *(importlib.import_module(command.module).app for command in COMMANDS)]
+    apps = [app, *(command.load() for command in COMMANDS)]
     return {text for item in apps for text in list_help(typer.main.get_command(item))}
 
 
@@ -87,7 +87,7 @@ def test_a_finished_message_is_translated_with_the_values_in_it(message: str, tr
 
 def test_headings_of_help_and_errors_of_the_command_line_are_translated(capsys: pytest.CaptureFixture[str]) -> None:
     with use_language("de"):
-        text = translate_help(typer.main.get_command(importlib.import_module("bot.cli.commands.rehearse").app))
+        text = translate_help(typer.main.get_command(importlib.import_module("bot.cli.commands.rehearse").rehearse_app))
         help_text = text.get_help(text.context_class(text, info_name="rehearse"))
         assert entry(["why", "--lasst", "3"]) == 2
     assert [word in help_text for word in ("Aufruf: ", "Optionen:", "[nötig]", "[Vorgabe: 7d]", "Beispiele:")] == [

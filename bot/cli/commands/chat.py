@@ -48,10 +48,10 @@ QUIT = "/quit"
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
-app = new_command()
+chat_app = new_command()
 
 
-@app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
+@chat_app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
 def chat(character: CharacterFile = None) -> int:
     """Talk with the character here in the terminal; Ctrl-C stops an answer, and ends the chat between answers.
 

@@ -1,13 +1,15 @@
 """Set the bot up: choose a character and a model, connect platforms, and check it all.
 
 By options, or by questions in the terminal. An answer is checked live and written at once, so that the guided set-up
-goes on where an earlier run ended.
+goes on where an earlier run ended. `write_variables` writes into `.env`: atomically, every other line as it was.
 """
 
 import asyncio
 import importlib
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from dotenv.parser import parse_stream
 from yarl import URL
 
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
 from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
-from bot.cli.doctor.checks import SETTINGS_ADVICE, check_accounts, finding_lines
-from bot.cli.doctor.model_checks import check_model
-from bot.cli.env_file import write_variables
-from bot.cli.operator.characters import WrittenCharacter, write_imported, write_starter
+from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
+from bot.cli.model_checks import check_model
+from bot.cli.operator import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import (
     CORE_GROUPS,
     examples,
@@ -38,7 +40,8 @@ from bot.cli.options import (
     working,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line
-from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
+from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
+from bot.files import replace_file
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, find_distribution, has_extra, install_extra, install_without_dependencies
 from bot.logs import configure_logging
@@ -84,7 +87,7 @@ MAX_LIST_BYTES = 4 << 20
 MAX_MODELS, MAX_NAME_LENGTH = 200, 200
 MODELS_PATH = "/v1/models"
 
-app = new_command()
+init_app = new_command()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class FoundServer:
         return model_variables(values | ({self.kind.key: key} if key and self.kind.key else {}))
 
 
-@app.command(
+@init_app.command(
     epilog=examples(
         "bot init",
         "bot init --yes --name Robin",
@@ -178,7 +181,7 @@ def init(
 
 def _finish(*, asks: bool) -> int:
     """Run the doctor, and the bot if that is wished; return the exit code."""
-    from bot.cli.doctor.command import run_doctor
+    from bot.cli.commands.doctor import run_doctor
 
     print_line("")
     code = run_doctor(None)
@@ -851,3 +854,56 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
         if name not in known:
             hint = suggest(name, known)
             yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PLAIN_VALUE = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def write_variables(values: Mapping[str, str], path: Path) -> None:
+    """Set variables in the file, which is created if need be; a blank value stands for a variable that is not set.
+
+    A variable that the file has is changed where it stands, others are appended. Raises SettingError, without the
+    value, for one that no line can hold, and for a file that cannot be read or written.
+    """
+    for name, value in values.items():
+        if not NAME.fullmatch(name):
+            raise SettingError(f"{name!r} is not the name of a variable: use letters, digits and _")
+        if not value.isprintable():
+            raise SettingError(f"the value of {name} has characters that {path} cannot hold: copy it again")
+    path = path.resolve()  # a link stays a link
+    try:
+        text = path.read_bytes().decode() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
+    try:
+        replace_file(path, _change_lines(text, values).encode())
+    except OSError as error:
+        raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _change_lines(text: str, values: Mapping[str, str]) -> str:
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    bindings = list(parse_stream(io.StringIO(text.removeprefix(mark), newline="")))
+    places = {binding.key: index for index, binding in enumerate(bindings) if binding.key in values}  # the last counts
+    parts = [binding.original.string for binding in bindings]
+    for name, index in places.items():
+        value, line = values[str(name)], parts[index]
+        if bindings[index].value != value:  # what stands before the name stays
+            start = line[: len(line) - len(line.lstrip())]
+            export = "export " if line.lstrip().startswith("export") else ""
+            parts[index] = f"{start}{export}{name}={_quote(value)}{newline}"
+    result = "".join(parts)
+    new_lines = [f"{name}={_quote(value)}{newline}" for name, value in values.items() if name not in places and value]
+    if new_lines and result and not result.endswith("\n"):
+        result += newline
+    return mark + result + "".join(new_lines)
+
+
+def _quote(value: str) -> str:
+    if PLAIN_VALUE.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,4 +1,4 @@
-"""List, search, add, check, test or create plugins."""
+"""`bot plugin`, `bot adapter`: list, search, add, check, test or create plugins and adapters."""
 
 import asyncio
 import importlib
@@ -19,8 +19,9 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character, parse_character, write_character_source
+from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import load_character_config, trusted_plugins
-from bot.cli.doctor.checks import check_plugin, contract_findings, finding_lines
+from bot.cli.checks import check_plugin, contract_findings, finding_lines
 from bot.cli.options import AsJson, CharacterFile, Trusting, examples, is_confirmed, new_group, print_json, print_result
 from bot.cli.plugins import (
     IndexEntry,
@@ -37,15 +38,20 @@ from bot.cli.plugins import (
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
 from bot.errors import CharacterError, PluginError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, has_extra, install_command, install_extra, install_package
 from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
+    ADAPTER_GROUP,
     ELIZAOS_PACKAGE,
     PLUGIN_GROUP,
     PluginPurpose,
+    adapter_names,
     bundled_name,
     bundled_names,
+    find_adapter,
     find_plugin,
+    load_local_adapter,
     plugin_names,
 )
 from bot.plugin_system.plugin import Plugin
@@ -81,12 +87,12 @@ class CodeTarget:
     folder: Path = Path()
 
 
-app = new_group("List, search, add, check, test or create plugins.")
+plugin_app = new_group("List, search, add, check, test or create plugins.")
 NAME_OR_PATH = "NAME|PATH"
 PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin's name, or its path: ./dice")]
 
 
-@app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
+@plugin_app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
 def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the installed plugins, their components, and why some are off."""
     config = load_character_config(character)
@@ -104,7 +110,7 @@ def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> in
     return code
 
 
-@app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
+@plugin_app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
 def search(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="In their names, packages, descriptions or tags.")
@@ -135,7 +141,7 @@ def search(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
+@plugin_app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
 def add(
     plugin: Annotated[str, typer.Argument(metavar="NAME")],
     character: Annotated[
@@ -176,14 +182,14 @@ def add(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
+@plugin_app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
 def show(plugin: PluginName, as_json: AsJson = False) -> int:
     """Print what a plugin may do: actions, routes, settings, network."""
     print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name), as_json=as_json)
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
+@plugin_app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
 def check(plugin: PluginName, as_json: AsJson = False) -> int:
     """Import a plugin and report what is wrong with it."""
     findings = list(check_plugin(_find_named(find_target(plugin, PLUGIN_GROUP).name)))
@@ -195,7 +201,7 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
     return Exit.OK if is_fine else Exit.CONFIG
 
 
-@app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
+@plugin_app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
 def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
     """Run a plugin's tests, and those that every plugin must pass."""
     target = find_target(plugin, PLUGIN_GROUP)
@@ -220,7 +226,7 @@ def report_tests(target: CodeTarget, findings: Sequence[Finding]) -> int:
     return Exit.CONFIG if is_failed else Exit.OK
 
 
-@app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
+@plugin_app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     single_file: Annotated[bool, typer.Option("--single-file", help="As one module without a package.")] = False,
@@ -487,3 +493,73 @@ def _entry_modules(file: Path, group: str) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise PluginError(f"{file} cannot be read: {error}") from None
     return [value.partition(":")[0].strip() for value in values if isinstance(value, str)]
+
+
+adapter_app = new_group("Test adapters, or write a new one.")
+
+
+@adapter_app.command(
+    "test", epilog=examples("bot adapter test telegram", "bot adapter test ./line/greenroom_line --trust")
+)
+def run_adapter_tests(
+    adapter: Annotated[str, typer.Argument(metavar="NAME|PATH", help="An adapter's name, or its path.")],
+    trust: Trusting = False,
+) -> int:
+    """Run an adapter's tests, and those that every adapter must pass."""
+    target = find_target(adapter, ADAPTER_GROUP)
+    if trust:
+        trust_code(target.name)
+    spec = _find_adapter(target.name)
+    if spec.emulator is None:
+        raise PluginError(
+            f"adapter {spec.name!r} has no emulator, so it cannot be tested: set emulator= of its AdapterSpec to a "
+            "function that starts one which yields a PlatformControl of bot.testing"
+        )
+    from bot.testing import check_adapter_contract  # here, because help needs no test kit
+
+    results = asyncio.run(check_adapter_contract(spec))
+    findings = [finding for result in results for finding in contract_findings(result)]
+    if not target.tests:
+        findings.append(
+            Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
+        )
+    return report_tests(target, findings)
+
+
+@adapter_app.command("new", epilog=examples("bot adapter new line"))
+def new_adapter(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Write a small working adapter with its emulator and tests into this folder."""
+    check_new_name(name, "an adapter", adapter_names())
+    texts = render_adapter(name)
+    path = f"./{name}/{PACKAGE_PREFIX}{name}"
+    write_new_code(texts, path)
+    names = ", ".join(sorted(str(file.relative_to(name)) for file in texts))
+    print(
+        f"wrote {name}/ with {names}\n"
+        f"test it:   bot adapter test ./{name}\n"
+        f'use it:    "adapters": ["{path}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {path}   (each time you have changed it)"
+    )
+    return Exit.OK
+
+
+def _find_adapter(name: str) -> AdapterSpec:
+    if name.startswith(PATH_STARTS):
+        return load_local_adapter(name, approve=trusted_plugins().approval())
+    spec = find_adapter(name)
+    if isinstance(spec, AdapterSpec):
+        return spec
+    names = [] if name in adapter_names() else adapter_names()
+    raise PluginError(f"{spec}: {suggest(name, names, otherwise='a path begins with ./')}")
+
+
+def render_adapter(name: str) -> dict[Path, str]:
+    """Return the files of a new adapter, by path."""
+    module = f"{PACKAGE_PREFIX}{name}"
+    templates = {
+        f"{name}/pyproject.toml": "adapter_pyproject.txt",
+        f"{name}/{module}/__init__.py": "adapter.txt",
+        f"{name}/{module}/emulator.py": "adapter_emulator.txt",
+        f"{name}/tests/test_{name}.py": "test_adapter.txt",
+    }
+    return render_templates(name, templates, module=module)

@@ -1,15 +1,16 @@
-"""Show what a changed character would have answered in a room; and how a character's replies keep its voice."""
+"""`bot rehearse`, `bot voice`: what a changed character would have answered, and how replies keep its voice."""
 
 import asyncio
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.commands.why import find_rooms
 from bot.cli.options import (
@@ -21,18 +22,20 @@ from bot.cli.options import (
     list_variables,
     new_command,
     print_json,
+    print_result,
     print_rows,
     progress,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import read_store, store_costs
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
+from bot.domain.environment import Room
 from bot.errors import ConfigError
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
-from bot.rehearsal.stored import read_room
+from bot.rehearsal.stored import read_replies, read_room
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
@@ -46,10 +49,10 @@ HEADER = ("time", "message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-app = new_command()
+rehearse_app = new_command()
 
 
-@app.command(
+@rehearse_app.command(
     epilog=examples(
         "bot rehearse new.json --room general --since 7d",
         "bot rehearse new.json --from general.json --no-model",
@@ -234,3 +237,57 @@ def _row(message: RehearsedMessage) -> tuple[str, str, str, str]:
         shorten(before, MAX_CELL),
         shorten(f"{marks.get(message.flip, '')}{after} [{message.rule}]", MAX_CELL),
     )
+
+
+DEFAULT_DAYS = 14
+MAX_DAYS = 92
+VOICE_HEADER = ("day", "replies", "style rules kept", "distance", "repetition")
+
+voice_app = new_command()
+
+
+@voice_app.command(epilog=examples("bot voice", "bot voice --room general --days 30", "bot voice --json"))
+def voice(
+    room: Annotated[str, typer.Option(metavar="R", help="Only this room, by id or name.")] = "",
+    days: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="The last N days (UTC), today included.")
+    ] = DEFAULT_DAYS,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Measure how a character's stored replies keep its voice, day by day, without a model."""
+    config = load_character_config(character)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    since = today - timedelta(days=days - 1)
+
+    async def read(store: Store) -> list[tuple[date, str]]:
+        conversations = ConversationReader(store)
+        rooms: list[Room] = await find_rooms(conversations, room) if room else await conversations.rooms()
+        return await read_replies(store, rooms, config.agent_config.agent_id, since)
+
+    described = config.loaded.character
+    replies = read_store(config, read)
+    total = measure_voice(described, [text for _, text in replies])
+    by_day, drift = measure_days(described, replies)
+    summary = f"{config.name}: {total.describe()}" if replies else "no reply is stored for these days"
+    lines = [
+        summary,
+        *(f"  {item.day}: {item.describe()}" for item in by_day),
+        *(f"broken {count}×: {rule}" for rule, count in total.broken.items()),
+        *([str(drift)] if drift else []),
+    ]
+    rows = [_voice_row(str(item.day), item) for item in by_day]
+    rows += [_voice_row("all", total)] if rows else []
+    body = {
+        "total": total.model_dump(mode="json"),
+        "days": [item.model_dump(mode="json") for item in by_day],
+        "drift": drift.model_dump(mode="json") if drift else None,
+    }
+    return print_result(body, lines, as_json=as_json, header=VOICE_HEADER, rows=rows)
+
+
+def _voice_row(name: str, item: VoiceMeasures) -> tuple[str, ...]:
+    kept = "-" if item.kept is None else f"{item.kept:.0%}"
+    distance = "-" if item.distance is None else f"{item.distance:.2f}"
+    repetition = "-" if item.repetition is None else f"{item.repetition:.0%}"
+    return name, str(item.texts), kept, distance, repetition

@@ -34,10 +34,12 @@ PREFACE = """\
 """
 
 
-app = new_command()
+settings_app = new_command()
 
 
-@app.command(epilog=examples("bot settings", "bot settings -c mine.json --json", "bot settings --example > .env"))
+@settings_app.command(
+    epilog=examples("bot settings", "bot settings -c mine.json --json", "bot settings --example > .env")
+)
 def settings(
     character: CharacterFile = None,
     example: Annotated[bool, typer.Option("--example", help="Print an example .env file.")] = False,

@@ -20,11 +20,21 @@ from typing import Protocol
 from bot.background.maintenance import BackupFolder, find_backup_problem
 from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
-from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
-from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, list_variables
+from bot.cli.characters import (
+    ENV_FILE,
+    WEB,
+    CharacterConfig,
+    Platform,
+    format_sections,
+    ignored_settings_note,
+    list_platforms,
+    measure_sections,
+)
+from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, find_settings_groups, list_variables
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
+from bot.costs.budget import BudgetSettings, build_limits
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
 from bot.operate.tools import Finding, FindingStatus, TaskControl
@@ -348,6 +358,53 @@ def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
         message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
         advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
         yield Finding(FindingStatus.WARN, "tasks", f"{message} ({task.id})", advice)
+
+
+def check_budget(settings: Settings) -> Iterator[Finding]:
+    """Check the limits."""
+    try:
+        money = settings.operator_only().load(BudgetSettings)
+    except SettingError as error:
+        yield Finding(FindingStatus.FAIL, "costs", str(error), SETTINGS_ADVICE)
+        return
+    limits = [f"{limit.setting} {limit}" for limit in build_limits(money)]
+    yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
+
+
+def check_configuration(
+    settings: Settings,
+    config: CharacterConfig | None,
+    reported: Sequence[str] = (),
+    *,
+    fix: bool = False,
+    is_running: bool = False,
+) -> Iterator[Finding]:
+    """Check the settings and, if the character could be loaded, all that needs neither a platform nor the model.
+
+    `reported` are problems of settings that prevented it from being loaded. With `fix` the data becomes private. A
+    process that `is_running` the character has the port, and imports no plugin that is off.
+    """
+    groups, unchecked = find_settings_groups(config.plugins if config else (), imports_others=not is_running)
+    if config is None:
+        unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
+    settings = settings.with_models(*(group.model for group in groups))
+    for note in ignored_settings_note(settings):
+        yield Finding(FindingStatus.WARN, "settings", note)
+    yield from check_settings(settings, groups, reported, unchecked)
+    with suppress(SettingError):
+        yield from check_files(settings.load(CoreSettings), fix=fix)
+    if config is None:
+        return
+    yield from check_description(config)
+    yield from check_plugins(config)
+    yield from check_database(config)
+    yield from check_tasks(config)
+    for platform in list_platforms([config]):
+        yield from check_platform(platform)
+        if platform.name == WEB and not is_running:
+            yield from check_port(config, platform)
+    yield from check_budget(settings)
+    yield from check_control(settings)
 
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")

@@ -1,23 +1,19 @@
-"""Prompts and replies of a running agent as another version of its character: nothing is stored, sent or done.
+"""What `bot run` offers the operator of a running agent: the character's file, plugins, settings, checks."""
 
-`CharacterStore`: reads and replaces the file of a character, and stores the versions before.
-
-Checks a character file, or a text that may become one: what is used of it and what is wrong.
-
-`bot character import` and `export`: files that are read and written beside each other.
-"""
-
+import asyncio
 import filecmp
 import hashlib
 import json
 import os
 import re
 import shutil
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -42,37 +38,61 @@ from bot.characters.exchange import (
 )
 from bot.characters.secrets import HiddenSecrets, find_named_versions
 from bot.characters.source import Format, Note, text_version
+from bot.cli import checks
 from bot.cli.characters import (
+    CharacterConfig,
     add_reference_notes,
     check_character_templates,
     check_plugin_sources,
     check_room_rules,
     declare_settings,
+    describe_variables,
     is_elizaos_file,
+    list_platforms,
     local_plugins,
     measure_sections,
     operator_setting_notes,
     read_character_settings,
     read_local_plugins,
+    reload_character_config,
     sections_to_json,
     trusted_plugins,
 )
-from bot.cli.doctor.model_checks import PromptPartKind, compose_first_request
-from bot.cli.options import CORE_GROUPS
+from bot.cli.checks import check_accounts, check_configuration
+from bot.cli.model_checks import SAMPLE_MESSAGE, PromptPartKind, ask_model, compose_first_request, prompt_finding
+from bot.cli.options import CORE_GROUPS, find_settings_groups
+from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind
-from bot.domain.ledger import ModelCall
-from bot.errors import CharacterError, ConfigError, PluginError, SettingError
+from bot.domain.ledger import ModelCall, Receipt
+from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
-from bot.operate.tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
+from bot.operate.results import ReplayBody
+from bot.operate.tools import (
+    CharacterCheck,
+    CharacterText,
+    FileConflict,
+    Finding,
+    FindingStatus,
+    OperatorTools,
+    PluginState,
+    PromptSection,
+    SectionShare,
+    StoredVersion,
+    TrialReply,
+    VariableState,
+)
 from bot.pipeline.respond import REPLY_ACTION, answer_context, build_reply
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
+from bot.plugin_system.plugin import Plugin, merge_templates
 from bot.plugin_system.registry import Registry, check_combination, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
-from bot.settings import Settings, load_settings
-from bot.text import REDACTED, strip_terminal_codes
+from bot.prompts.templates import DEFAULTS, merge_levels
+from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
+from bot.settings import CoreSettings, Settings, load_settings
+from bot.text import REDACTED, redact, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
 KINDS = {
@@ -529,3 +549,229 @@ def _write_new(path: Path, data: bytes, *, creates_folder: bool = True) -> None:
 
 def _to_text(fields: object) -> str:
     return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
+
+
+LOG_ADVICE = "the log says more; correct the cause and start the bot again"
+
+
+async def read_installed_plugins(config: CharacterConfig) -> list[Mapping[str, Any]]:
+    """Return what `bot plugin list --json` prints of the plugins that a character does not use, without their code.
+
+    The libraries of plugins that are off would double the size of this process.
+    """
+    return await asyncio.to_thread(lambda: list(describe_unused_plugins(config)))
+
+
+def list_plugin_states(
+    config: CharacterConfig,
+    inactive: Mapping[str, str],
+    failures: Mapping[type, str],
+    installed: Sequence[Mapping[str, Any]],
+) -> list[PluginState]:
+    """Return the installed plugins, those with a problem first.
+
+    `failures` are those of services, by class; `installed` is what `read_installed_plugins` returns.
+    """
+    causes = find_failures(config, inactive, failures)
+    used = [card.to_json() for card in list_cards(config, only_used=True)]
+    states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in (*used, *installed)]
+    return sorted(states, key=lambda item: (item.name not in causes, item.state != "on", item.name))
+
+
+def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]) -> dict[str, str]:
+    """Return why plugins of a character are off, or what their services failed with, by their names."""
+    causes = dict(inactive)
+    for plugin in config.plugins:
+        cause = next((failures[service] for service in plugin.services if service in failures), "")
+        if cause:
+            causes.setdefault(plugin.name, cause)
+    return causes
+
+
+def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> PluginState:
+    advice = LOG_ADVICE if cause else ""
+    if card["reason"] and not cause:
+        advice = f"name {card['name']!r} among the plugins of {config.path.name}, and start the bot again"
+        if card["missing"]:
+            advice = "set it in .env or the environment, and start the bot again"
+        if card.get("install"):
+            advice = f"{advice}; packages of it are not installed: {card['install']}"
+    return PluginState(
+        name=card["name"],
+        description=card["description"],
+        state="failed" if cause else "off" if card["reason"] else "on",
+        why=cause or card["reason"],
+        fix=advice,
+        package=card["package"],
+        version=card["version"],
+        brings=card["components"],
+        settings=card["settings"],
+    )
+
+
+def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:
+    """Return every variable of the core, adapters and plugins; a secret has no value."""
+    groups, _ = find_settings_groups(plugins, imports_others=False)
+    return describe_variables(groups, settings.with_models(*(group.model for group in groups)))
+
+
+def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]:
+    """Run the checks of `bot doctor` that make sense beside the running agent, but for that of the model."""
+    yield from checks.check_python()
+    try:
+        config = reload_character_config(config)  # the file as it is now: the agent may run an earlier version of it
+    except ConfigError as error:
+        advice = "correct the file; the bot runs the last version that it could use"
+        yield Finding(FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
+    else:
+        yield from checks.check_character(config.path, config.loaded)
+    yield from check_configuration(settings, config, is_running=True)
+    yield from check_accounts(config, list_platforms([config]))
+
+
+def with_operator_tools(config: CharacterConfig) -> AgentConfig:
+    """Return the configuration for a runtime, with the tools of the agent's operator."""
+    return replace(config.agent_config, build_tools=partial(build_operator_tools, config))
+
+
+def build_operator_tools(
+    config: CharacterConfig, agent: Agent, registry: Registry, inactive: Mapping[str, str]
+) -> OperatorTools:
+    """Return the tools for a running agent; `inactive` says why plugins of it are off."""
+    data_folder = config.settings.load(CoreSettings).bot_data_dir
+    store = CharacterStore(config.path, data_folder, config.secrets, agent.clock)
+    character = CharacterFileTools(config, agent, registry, store, threading.Lock())
+    return OperatorTools(character, RunningProgram(config, agent, registry, inactive))
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterFileTools:
+    """`CharacterTools` of the file of one running character; files are read and written in threads."""
+
+    _config: CharacterConfig
+    _agent: Agent
+    _registry: Registry
+    _store: CharacterStore
+    _lock: threading.Lock  # of the file
+
+    async def read(self, version: str = "") -> CharacterText:
+        return await asyncio.to_thread(self._store.read, version)
+
+    async def versions(self) -> list[StoredVersion]:
+        return await asyncio.to_thread(self._store.versions)
+
+    async def check(self, text: str) -> CharacterCheck:
+        return await asyncio.to_thread(self._check, text)
+
+    async def save(self, text: str, version: str) -> CharacterText:
+        return await asyncio.to_thread(self._save, text, version)
+
+    async def preview(self, text: str, message: str) -> list[PromptSection]:
+        turn, request = await self._compose(text, message)
+        return split_prompt(turn, request, self._registry)
+
+    async def try_reply(self, text: str, message: str) -> TrialReply:
+        turn, request = await self._compose(text, message)
+        return await try_reply(turn, request)
+
+    async def _compose(self, text: str, message: str) -> tuple[Turn, TextRequest]:
+        definition = await asyncio.to_thread(self._read_definition, text)
+        return await compose_prompt(self._agent, self._registry, definition, message)
+
+    def _read_definition(self, text: str) -> AgentDefinition:
+        """Return the agent as the text would make it without a restart. Raises ConfigError."""
+        result = self._check_text(text)
+        if result.loaded is None or result.settings is None or result.error is not None:
+            raise result.error or CharacterError(result.error_text)
+        character = result.loaded.character
+        settings = self._agent.settings.with_character_values(result.settings, LIVE_SETTINGS)
+        templates = merge_levels(DEFAULTS, merge_templates(self._config.plugins), character.templates)
+        return AgentDefinition(character, settings, templates)
+
+    def _check_text(self, text: str) -> CheckResult:
+        return check_text(self._config.path, self._store.restore_secrets(text))
+
+    def _check(self, text: str) -> CharacterCheck:
+        try:
+            result = self._check_text(text)
+        except CharacterError as error:
+            return CharacterCheck(_problems_of(error))
+        if result.error is not None:
+            return CharacterCheck(_problems_of(result.error))
+        assert result.loaded is not None
+        report = result.loaded.report
+        return CharacterCheck(
+            warnings=tuple(
+                FileProblem(note.message, note.line, note.column, note.path)
+                for note in (*report.warnings, *report.secrets)
+            ),
+            name=result.loaded.character.name,
+            plugin_notes=result.plugins,
+            untrusted_code=tuple(source.name for source in result.code if source not in result.trusted_code),
+            sections={place: list(map(SectionShare.model_validate, uses)) for place, uses in result.sections.items()},
+        )
+
+    def _save(self, text: str, version: str) -> CharacterText:
+        with self._lock:
+            self._store.check_version(version)
+            result = self._check_text(text)
+            if result.error is not None:
+                raise result.error
+            self._store.replace(text)
+            return self._store.read()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProgram:
+    """`ProgramTools` of the program around one running agent."""
+
+    _config: CharacterConfig
+    _agent: Agent
+    _registry: Registry
+    _inactive: Mapping[str, str]
+
+    async def plugins(self) -> list[PluginState]:
+        installed = await read_installed_plugins(self._config)
+        failures = self._agent.services.failures
+        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
+
+    def inactive_plugins(self) -> Mapping[str, str]:
+        return find_failures(self._config, self._inactive, self._agent.services.failures)
+
+    async def settings(self, current: Settings) -> list[VariableState]:
+        return await asyncio.to_thread(list_variable_states, current, self._config.plugins)
+
+    async def run_checks(self) -> list[Finding]:
+        findings = await asyncio.to_thread(lambda: list(run_checks(self._config, self._agent.settings)))
+        definition = self._agent.read_definition()
+        turn, request = await compose_prompt(self._agent, self._registry, definition, SAMPLE_MESSAGE)
+        size = sum(section.size for section in split_prompt(turn, request, self._registry))
+        return [*findings, prompt_finding(size), *await ask_model(self._agent, self._agent.settings)]
+
+    async def replay(self, receipt: Receipt) -> ReplayBody:
+        current, config = self._agent.read_definition(), self._config.agent_config
+        config = replace(
+            config,
+            character=current.character,
+            settings=current.settings,
+            file_version=current.version,
+            clock=self._agent.clock,
+        )
+        from bot.runtime.replay import replay_turn  # here, because help needs no pipeline
+
+        body = await replay_turn(self._agent.store, receipt, config)
+        return ReplayBody.model_validate_json(redact(body.model_dump_json(), self._config.secrets))
+
+
+def _problems_of(error: Exception) -> tuple[FileProblem, ...]:
+    """Return what an error says of a file; without a place where it knows none."""
+    if isinstance(error, CharacterError) and error.problems:
+        return error.problems
+    if isinstance(error, PluginError):
+        return (FileProblem(str(error), path="plugins"),)
+    return tuple(FileProblem(line) for line in _visible_lines(str(error)))
+
+
+def _visible_lines(text: str) -> Iterator[str]:
+    """Yield the lines of an error without those that quote the file."""
+    yield from (line for line in text.splitlines() if not line.startswith(" "))

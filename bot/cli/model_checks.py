@@ -1,4 +1,4 @@
-"""Checks of the model, the size of its prompt, the budget and the price."""
+"""Checks of the model, the size of its prompt, and the price."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from bot.cli.characters import CharacterConfig
-from bot.cli.doctor.checks import INACTIVE_ADVICE, SETTINGS_ADVICE
+from bot.cli.checks import INACTIVE_ADVICE
 from bot.costs.budget import BudgetSettings, build_limits, load_prices
 from bot.domain.character import ProviderKind
 from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
@@ -232,17 +232,6 @@ def prompt_finding(size: int) -> Finding:
         return Finding(FindingStatus.OK, "prompt", message)
     advice = "every answer pays for it: shorten the largest parts, or remove plugins"
     return Finding(FindingStatus.WARN, "prompt", message, advice)
-
-
-def check_budget(settings: Settings) -> Iterator[Finding]:
-    """Check the limits."""
-    try:
-        money = settings.operator_only().load(BudgetSettings)
-    except SettingError as error:
-        yield Finding(FindingStatus.FAIL, "costs", str(error), SETTINGS_ADVICE)
-        return
-    limits = [f"{limit.setting} {limit}" for limit in build_limits(money)]
-    yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
 
 
 async def find_unlimited_models(agent: Agent, settings: Settings) -> list[Finding]:

@@ -7,7 +7,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,25 +14,21 @@ from typing import Annotated, Any
 import typer
 
 from bot.characters import load_character
+from bot.cli import checks
 from bot.cli.characters import (
-    WEB,
     CharacterConfig,
     default_character,
-    ignored_settings_note,
     list_platforms,
     load_character_config,
     read_character_settings,
 )
-from bot.cli.doctor import checks
-from bot.cli.doctor.checks import check_accounts, check_tasks
-from bot.cli.doctor.model_checks import check_budget, check_model
-from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_result
+from bot.cli.model_checks import check_model
+from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_result
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
 from bot.errors import BotError, ConfigError, SettingError, TemporaryError
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
-from bot.settings import CoreSettings, Settings
 
 WATCH_SECONDS = 15.0
 QUICK_TIMEOUT = 3.0
@@ -98,10 +93,10 @@ def _print_change(change: str, key: str, text: str, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-app = new_command()
+doctor_app = new_command()
 
 
-@app.command(epilog=examples("bot doctor", "bot doctor -c mine.json --json", "bot doctor --watch"))
+@doctor_app.command(epilog=examples("bot doctor", "bot doctor -c mine.json --json", "bot doctor --watch"))
 def doctor(
     character: CharacterFile = None,
     as_json: AsJson = False,
@@ -166,14 +161,14 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     if config is not None:
         yield from checks.check_character(config.path, config.loaded)
         yield from check_running_bot(config)
-    yield from check_configuration(settings, config, reported, fix=fix)
+    yield from checks.check_configuration(settings, config, reported, fix=fix)
     if config is None:
         return
     platforms = list_platforms([config])
     specs = [connected.spec for connected in platforms if connected.spec is not None]
     secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "ERROR", secrets=secrets):
-        yield from check_accounts(config, platforms)
+        yield from checks.check_accounts(config, platforms)
         yield from _start_and_check_model(config)
 
 
@@ -183,39 +178,3 @@ def _start_and_check_model(config: CharacterConfig) -> Iterator[Finding]:
     except BotError as error:
         is_outside = isinstance(error, TemporaryError)
         yield Finding(FindingStatus.FAIL, "start", str(error), checks.STARTING_ADVICE, is_outside=is_outside)
-
-
-def check_configuration(
-    settings: Settings,
-    config: CharacterConfig | None,
-    reported: Sequence[str] = (),
-    *,
-    fix: bool = False,
-    is_running: bool = False,
-) -> Iterator[Finding]:
-    """Check the settings and, if the character could be loaded, all that needs neither a platform nor the model.
-
-    `reported` are problems of settings that prevented it from being loaded. With `fix` the data becomes private. A
-    process that `is_running` the character has the port, and imports no plugin that is off.
-    """
-    groups, unchecked = find_settings_groups(config.plugins if config else (), imports_others=not is_running)
-    if config is None:
-        unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
-    settings = settings.with_models(*(group.model for group in groups))
-    for note in ignored_settings_note(settings):
-        yield Finding(FindingStatus.WARN, "settings", note)
-    yield from checks.check_settings(settings, groups, reported, unchecked)
-    with suppress(SettingError):
-        yield from checks.check_files(settings.load(CoreSettings), fix=fix)
-    if config is None:
-        return
-    yield from checks.check_description(config)
-    yield from checks.check_plugins(config)
-    yield from checks.check_database(config)
-    yield from check_tasks(config)
-    for platform in list_platforms([config]):
-        yield from checks.check_platform(platform)
-        if platform.name == WEB and not is_running:
-            yield from checks.check_port(config, platform)
-    yield from check_budget(settings)
-    yield from checks.check_control(settings)
