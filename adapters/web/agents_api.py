@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal
@@ -11,6 +12,7 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from adapters.web import schemas
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
 from adapters.web.config import Limits
 from adapters.web.files_api import FILE_POLICY, build_file_limits
@@ -19,50 +21,18 @@ from adapters.web.openapi import ReadBody, operation, package_version
 from adapters.web.outgoing import build_agent_body
 from adapters.web.people_api import SOURCE, load_names
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
-from adapters.web.schemas import (
-    MAX_ATTACHMENTS,
-    AgentBody,
-    AgentQuery,
-    FileLimits,
-    PageQuery,
-    Query,
-    RequestModel,
-    ResponseModel,
-    Text,
-)
-from bot import ConfigError, Role, SettingError, Task, World, system_clock
+from bot import ConfigError, Role, SettingError, Task, World, platform, system_clock
 from bot.models import ModelError
-from bot.platform import (
-    AgentHandle,
-    CharacterText,
-    CharacterTools,
-    FileConflict,
-    FindingStatus,
-    GuessLimiter,
-    OperatorTools,
-    PluginState,
-    SectionShare,
-    TaskControl,
-    TaskDecision,
-    TaskSet,
-    TaskState,
-    TokenScope,
-    TrialReply,
-    TrustedProxies,
-    check_running,
-    find_log_buffer,
-    last_run_of,
-)
 from bot.text import translate
 
 
-class SignInRequest(RequestModel):
+class SignInRequest(schemas.RequestModel):
     """The server's token, or one with a scope."""
 
     token: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 
 
-class SizeLimits(ResponseModel):
+class SizeLimits(schemas.ResponseModel):
     """Largest sizes, in bytes, of a request and of a frame of the WebSocket, and files of a message."""
 
     body_bytes: int
@@ -70,18 +40,18 @@ class SizeLimits(ResponseModel):
     files: int
 
 
-class SessionResponse(ResponseModel):
+class SessionResponse(schemas.ResponseModel):
     """What the token allows (`role` is its scope), its name, and the characters it may talk with."""
 
-    role: TokenScope
+    role: platform.TokenScope
     name: str
-    agents: list[AgentBody]
+    agents: list[schemas.AgentBody]
     version: str
     limits: SizeLimits
-    files: FileLimits
+    files: schemas.FileLimits
 
 
-class SignedOutResponse(ResponseModel):
+class SignedOutResponse(schemas.ResponseModel):
     """The browser's cookies of this server are removed."""
 
     is_signed_in: bool = False
@@ -93,8 +63,8 @@ class SessionApi:
 
     _directory: AgentDirectory
     _auth: TokenAuth
-    _guess_limiter: GuessLimiter
-    _proxies: TrustedProxies
+    _guess_limiter: platform.GuessLimiter
+    _proxies: platform.TrustedProxies
     _responder: JsonResponder
     _limits: Limits
 
@@ -125,7 +95,9 @@ class SessionApi:
 
     def _describe(self, grant: Grant) -> SessionResponse:
         limits = SizeLimits(
-            body_bytes=self._limits.max_body_bytes, frame_bytes=self._limits.max_frame_bytes, files=MAX_ATTACHMENTS
+            body_bytes=self._limits.max_body_bytes,
+            frame_bytes=self._limits.max_frame_bytes,
+            files=schemas.MAX_ATTACHMENTS,
         )
         return SessionResponse(
             role=grant.scope,
@@ -137,27 +109,27 @@ class SessionApi:
         )
 
 
-class AgentsResponse(ResponseModel):
+class AgentsResponse(schemas.ResponseModel):
     """All agents of the process, and the limits of uploaded files."""
 
-    agents: list[AgentBody]
-    files: FileLimits
+    agents: list[schemas.AgentBody]
+    files: schemas.FileLimits
 
 
-class CommandBody(ResponseModel):
+class CommandBody(schemas.ResponseModel):
     """A command, such as `/help`, and what it does."""
 
     name: str
     description: str
 
 
-class CommandsResponse(ResponseModel):
+class CommandsResponse(schemas.ResponseModel):
     """The commands that a person may run on the page, by name."""
 
     commands: list[CommandBody]
 
 
-class ReloadResponse(ResponseModel):
+class ReloadResponse(schemas.ResponseModel):
     """What was taken up from a character's file, and what counts after the next start only."""
 
     agent_id: UUID
@@ -210,13 +182,7 @@ class AgentsApi:
         result = await handle.reload()
         if result.error:
             raise HttpProblem(422, "character_refused", result.error)
-        return ReloadResponse(
-            agent_id=handle.agent_id,
-            name=handle.character.name,
-            file=result.file,
-            changed=list(result.changed),
-            needs_restart=list(result.needs_restart),
-        )
+        return ReloadResponse.build(result, agent_id=handle.agent_id, name=handle.character.name)
 
 
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
@@ -224,10 +190,10 @@ PlaceInFile = Annotated[int | None, BeforeValidator(lambda number: number or Non
 NO_FILE = "no file of this character can be edited here: it was not started with `bot run` or `bot dev`"
 
 
-class CharacterRequest(RequestModel):
+class CharacterRequest(schemas.RequestModel):
     """The text of a character's file; `[secret 1]` stands for the first secret of the file, which is not shown."""
 
-    text: Text
+    text: schemas.Text
 
 
 class CharacterChangeRequest(CharacterRequest):
@@ -239,10 +205,10 @@ class CharacterChangeRequest(CharacterRequest):
 class TrialRequest(CharacterRequest):
     """The text of a character's file, and a message to it."""
 
-    message: Annotated[Text, StringConstraints(min_length=1, max_length=4000)] = "Hello!"
+    message: Annotated[schemas.Text, StringConstraints(min_length=1, max_length=4000)] = "Hello!"
 
 
-class CharacterResponse(ResponseModel):
+class CharacterResponse(schemas.ResponseModel):
     """A character's file as it is now, and the version that the agent runs; both are null for older versions."""
 
     agent_id: UUID
@@ -254,7 +220,7 @@ class CharacterResponse(ResponseModel):
     running_since: datetime | None
 
 
-class CharacterVersionBody(ResponseModel):
+class CharacterVersionBody(schemas.ResponseModel):
     """A version of the file that was replaced by a newer one."""
 
     id: str
@@ -262,13 +228,13 @@ class CharacterVersionBody(ResponseModel):
     bytes: int
 
 
-class VersionsResponse(ResponseModel):
+class VersionsResponse(schemas.ResponseModel):
     """The stored versions, the newest first; of older ones than the last twenty none is stored."""
 
     versions: list[CharacterVersionBody]
 
 
-class CharacterProblemBody(ResponseModel):
+class CharacterProblemBody(schemas.ResponseModel):
     """What is wrong at a place of the file; `line` and `column` are null where the place is not known."""
 
     line: PlaceInFile
@@ -277,11 +243,11 @@ class CharacterProblemBody(ResponseModel):
     message: str
 
 
-class SectionShareBody(SectionShare):
+class SectionShareBody(platform.SectionShare):
     """A section of the file, as the API names it."""
 
 
-class CheckResponse(ResponseModel):
+class CheckResponse(schemas.ResponseModel):
     """What `bot character check` would say; the file can be used if there are no errors.
 
     `untrusted_code` are plugins named by their paths, which wait until `bot character trust` was run.
@@ -296,7 +262,7 @@ class CheckResponse(ResponseModel):
     sections: dict[str, list[SectionShareBody]]
 
 
-class PromptSectionBody(ResponseModel):
+class PromptSectionBody(schemas.ResponseModel):
     """A part of the prompt; `kind` is `character`, `actions`, `rules` or `providers`, `size` is in bytes."""
 
     kind: str
@@ -306,14 +272,14 @@ class PromptSectionBody(ResponseModel):
     text: str
 
 
-class PreviewResponse(ResponseModel):
+class PreviewResponse(schemas.ResponseModel):
     """The prompt that the model would get with a first private message, in its order."""
 
     size: int
     sections: list[PromptSectionBody]
 
 
-class TrialResponse(TrialReply):
+class TrialResponse(platform.TrialReply):
     """What the model answered, as the API names it."""
 
 
@@ -341,21 +307,16 @@ class CharacterApi:
     async def show(self, request: web.Request) -> CharacterResponse:
         """Return a character's file, and which version of it runs."""
         handle, tools = self._find_tools(request)
-        try:
-            text = await tools.read()
-        except ConfigError as error:
-            raise _refused(error) from None
-        return _build_response(handle, text)
+        with _reporting_refusals():
+            return _build_response(handle, await tools.read())
 
     @operation("GET", "/api/agents/{agent}/character/versions", "character-versions", Access.CHANGE, (404,))
     async def list_versions(self, request: web.Request) -> VersionsResponse:
         """List the versions of a character's file before the current one."""
         _, tools = self._find_tools(request)
-        versions = [
-            CharacterVersionBody(id=item.version, replaced_at=item.replaced_at, bytes=item.size)
-            for item in await tools.versions()
-        ]
-        return VersionsResponse(versions=versions)
+        versions = await tools.versions()
+        bodies = [CharacterVersionBody.build(item, id=item.version, bytes=item.size) for item in versions]
+        return VersionsResponse(versions=bodies)
 
     @operation("GET", "/api/agents/{agent}/character/versions/{id}", "character-version", Access.CHANGE, (404, 422))
     async def show_version(self, request: web.Request) -> CharacterResponse:
@@ -363,20 +324,11 @@ class CharacterApi:
         handle, tools = self._find_tools(request)
         version = request.match_info["id"]
         try:
-            text = await tools.read(version)
+            with _reporting_refusals():
+                response = _build_response(handle, await tools.read(version))
         except LookupError:
             raise build_not_found("version", version) from None
-        except ConfigError as error:
-            raise _refused(error) from None
-        return CharacterResponse(
-            agent_id=handle.agent_id,
-            file=text.path,
-            text=text.text,
-            etag=text.version,
-            is_writable=False,
-            running_etag=None,
-            running_since=None,
-        )
+        return response.model_copy(update={"is_writable": False, "running_etag": None, "running_since": None})
 
     @operation("POST", "/api/agents/{agent}/character/check", "check-character", Access.CHANGE, (404,))
     async def check(self, request: web.Request, read_body: ReadBody[CharacterRequest]) -> CheckResponse:
@@ -392,11 +344,9 @@ class CharacterApi:
         """Return the prompt that a text would lead to."""
         _, tools = self._find_tools(request)
         body = await read_body()
-        try:
+        with _reporting_refusals():
             async with self._checks:
                 sections = await tools.preview(body.text, body.message)
-        except ConfigError as error:
-            raise _refused(error) from None
         return PreviewResponse.model_validate({"size": sum(item.size for item in sections), "sections": sections})
 
     @operation("POST", "/api/agents/{agent}/character/try", "try-character", Access.CHANGE, (404, 503))
@@ -404,27 +354,18 @@ class CharacterApi:
         """Ask the model to answer a message as the character of a text."""
         _, tools = self._find_tools(request)
         body = await read_body()
-        try:
-            reply = await tools.try_reply(body.text, body.message)
-        except ConfigError as error:
-            raise _refused(error) from None
-        except ModelError as error:
-            raise HttpProblem(503, "model_failed", str(error)) from None
-        return TrialResponse.model_validate(reply)
+        with _reporting_refusals():
+            return TrialResponse.model_validate(await tools.try_reply(body.text, body.message))
 
     @operation("PUT", "/api/agents/{agent}/character", "save-character", Access.CHANGE, (404, 409, 503))
     async def save(self, request: web.Request, read_body: ReadBody[CharacterChangeRequest]) -> SavedResponse:
         """Replace a character's file and take it up; the version before it is stored."""
         handle, tools = self._find_tools(request)
         body = await read_body()
-        try:
+        with _reporting_refusals():
             async with self._checks:
                 saved = await tools.save(body.text, body.etag)
                 result = await tools.check(saved.text)
-        except FileConflict as error:
-            raise HttpProblem(409, "conflict", str(error)) from None
-        except ConfigError as error:
-            raise _refused(error) from None
         reloaded = await handle.reload()
         return SavedResponse(
             **dict(_build_response(handle, saved)),
@@ -434,14 +375,14 @@ class CharacterApi:
             problem=reloaded.error,
         )
 
-    def _find_tools(self, request: web.Request) -> tuple[AgentHandle, CharacterTools]:
+    def _find_tools(self, request: web.Request) -> tuple[platform.AgentHandle, platform.CharacterTools]:
         handle = self._directory.find_agent(request.match_info["agent"])
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", NO_FILE)
         return handle, handle.operator_tools.character
 
 
-def _build_response(handle: AgentHandle, text: CharacterText) -> CharacterResponse:
+def _build_response(handle: platform.AgentHandle, text: platform.CharacterText) -> CharacterResponse:
     definition = handle.definition
     return CharacterResponse(
         agent_id=handle.agent_id,
@@ -454,34 +395,42 @@ def _build_response(handle: AgentHandle, text: CharacterText) -> CharacterRespon
     )
 
 
-def _refused(error: ConfigError) -> HttpProblem:
-    """Return the problem for a file that cannot be used; without the lines of it that the error quotes."""
-    lines = [line for line in str(error).splitlines() if not line.startswith(" ")]
-    return HttpProblem(422, "character_refused", "; ".join(lines))
+@contextmanager
+def _reporting_refusals() -> Iterator[None]:
+    """Raise HttpProblem for a file that cannot be used, or saved; without the lines of it that the error quotes."""
+    try:
+        yield
+    except platform.FileConflict as error:
+        raise HttpProblem(409, "conflict", str(error)) from None
+    except ModelError as error:
+        raise HttpProblem(503, "model_failed", str(error)) from None
+    except ConfigError as error:
+        lines = [line for line in str(error).splitlines() if not line.startswith(" ")]
+        raise HttpProblem(422, "character_refused", "; ".join(lines)) from None
 
 
 NO_TOOLS = "not available: this agent was not started with `bot run` or `bot dev`"
 
 
-class PluginBody(PluginState):
+class PluginBody(platform.PluginState):
     """An installed plugin, as the API names it."""
 
 
-class PluginsResponse(ResponseModel):
+class PluginsResponse(schemas.ResponseModel):
     """The installed plugins, and those that the character names by path; problems first."""
 
     agent_id: UUID
     plugins: list[PluginBody]
 
 
-class SettingsQuery(AgentQuery):
+class SettingsQuery(schemas.AgentQuery):
     """Selection of variables: by a text in name, part or meaning, and those that are set."""
 
     q: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
     is_set: bool | None = None
 
 
-class SettingBody(ResponseModel):
+class SettingBody(schemas.ResponseModel):
     """A variable; `value` is null for a secret, whether it is set or not, and for one without a value.
 
     `origin` is where the value stands: `default`, the environment, a file; empty for one without a value.
@@ -497,14 +446,14 @@ class SettingBody(ResponseModel):
     meaning: str
 
 
-class SettingsResponse(ResponseModel):
+class SettingsResponse(schemas.ResponseModel):
     """The variables of the program as an agent sees them, part by part."""
 
     agent_id: UUID
     settings: list[SettingBody]
 
 
-class LogsQuery(Query):
+class LogsQuery(schemas.Query):
     """Selection of log lines: from a level on, those that contain a text, those before a cursor."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "DEBUG"
@@ -513,7 +462,7 @@ class LogsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-class LogLineBody(ResponseModel):
+class LogLineBody(schemas.ResponseModel):
     """A line of the log without secrets; `error` is a traceback, if there is one."""
 
     id: str
@@ -524,27 +473,27 @@ class LogLineBody(ResponseModel):
     error: str
 
 
-class LogsResponse(ResponseModel):
+class LogsResponse(schemas.ResponseModel):
     """Lines of the log, the newest first; those of the last thousands that the process has written."""
 
     lines: list[LogLineBody]
     next: str | None
 
 
-class FindingBody(ResponseModel):
+class FindingBody(schemas.ResponseModel):
     """A result of a check: what it was about, what was found, what to do.
 
     `is_outside` is true if it failed because another service does not answer.
     """
 
-    state: FindingStatus
+    state: platform.FindingStatus
     subject: str
     text: str
     fix: str
     is_outside: bool
 
 
-class DoctorResponse(ResponseModel):
+class DoctorResponse(schemas.ResponseModel):
     """The last results of the checks, problems first; `ran_at` is null if they have not run yet."""
 
     agent_id: UUID
@@ -553,7 +502,7 @@ class DoctorResponse(ResponseModel):
     findings: list[FindingBody]
 
 
-WORST_FIRST = (FindingStatus.FAIL, FindingStatus.WARN, FindingStatus.OK)
+WORST_FIRST = (platform.FindingStatus.FAIL, platform.FindingStatus.WARN, platform.FindingStatus.OK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,12 +510,12 @@ class SystemApi:
     """Handlers for plugins, settings, the log and the checks; the operator's alone."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
+    _requests: platform.TaskSet
     _running: dict[UUID, asyncio.Task[DoctorResponse]] = field(default_factory=dict)
     _results: dict[UUID, DoctorResponse] = field(default_factory=dict)
 
     @operation("GET", "/api/plugins", "plugins", Access.CHANGE, (404,))
-    async def list_plugins(self, request: web.Request, query: AgentQuery) -> PluginsResponse:
+    async def list_plugins(self, request: web.Request, query: schemas.AgentQuery) -> PluginsResponse:
         """List the plugins of an agent: what each brings, and why one is off."""
         handle, tools = self._find_tools(query.agent)
         plugins = await tools.program.plugins()
@@ -587,7 +536,7 @@ class SystemApi:
     @operation("GET", "/api/logs", "logs", Access.CHANGE, (404,))
     async def list_log_lines(self, request: web.Request, query: LogsQuery) -> LogsResponse:
         """List the last lines of the log."""
-        buffer = find_log_buffer()
+        buffer = platform.find_log_buffer()
         before = None if query.before is None else int(query.before)
         lines = (
             []
@@ -599,14 +548,14 @@ class SystemApi:
         return LogsResponse(lines=[LogLineBody.build(line, id=str(line.number)) for line in shown], next=cursor)
 
     @operation("GET", "/api/doctor", "doctor", Access.CHANGE, (404,))
-    async def show_checks(self, request: web.Request, query: AgentQuery) -> DoctorResponse:
+    async def show_checks(self, request: web.Request, query: schemas.AgentQuery) -> DoctorResponse:
         """Return the last results of the checks of `bot doctor`."""
         handle, _ = self._find_tools(query.agent)
         empty = DoctorResponse(agent_id=handle.agent_id, ran_at=None, seconds=None, findings=[])
         return self._results.get(handle.agent_id, empty)
 
     @operation("POST", "/api/doctor", "run-doctor", Access.CHANGE, (404,))
-    async def run_checks(self, request: web.Request, query: AgentQuery) -> DoctorResponse:
+    async def run_checks(self, request: web.Request, query: schemas.AgentQuery) -> DoctorResponse:
         """Run the checks of `bot doctor` beside the agent; it takes seconds, and a small call to the model."""
         handle, tools = self._find_tools(query.agent)
         task = self._running.get(handle.agent_id)
@@ -615,13 +564,11 @@ class SystemApi:
             task.add_done_callback(lambda _: self._running.pop(handle.agent_id, None))
         return await asyncio.shield(task)
 
-    async def _run_checks(self, handle: AgentHandle, tools: OperatorTools) -> DoctorResponse:
+    async def _run_checks(self, handle: platform.AgentHandle, tools: platform.OperatorTools) -> DoctorResponse:
         started, ran_at = time.monotonic(), system_clock()
-        findings = [*await check_running([handle], ran_at), *await tools.program.run_checks()]
+        findings = [*await platform.check_running([handle], ran_at), *await tools.program.run_checks()]
         bodies = [
-            FindingBody(
-                state=item.status, subject=item.check, text=item.message, fix=item.advice, is_outside=item.is_outside
-            )
+            FindingBody.build(item, state=item.status, subject=item.check, text=item.message, fix=item.advice)
             for item in dict.fromkeys(findings)
         ]
         bodies.sort(key=lambda item: WORST_FIRST.index(item.state))
@@ -630,23 +577,23 @@ class SystemApi:
         self._results[handle.agent_id] = result
         return result
 
-    def _find_tools(self, agent: str | None) -> tuple[AgentHandle, OperatorTools]:
+    def _find_tools(self, agent: str | None) -> tuple[platform.AgentHandle, platform.OperatorTools]:
         handle = self._directory.find_agent(agent)
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", NO_TOOLS)
         return handle, handle.operator_tools
 
 
-Decision = Callable[[TaskControl, UUID], Awaitable[TaskDecision | None]]
+Decision = Callable[[platform.TaskControl, UUID], Awaitable[platform.TaskDecision | None]]
 
 
-class TasksQuery(PageQuery):
+class TasksQuery(schemas.PageQuery):
     """Selection of tasks."""
 
     state: Literal["waiting", "running", "paused", "failed", "asking"] | None = None
 
 
-class TaskBody(ResponseModel):
+class TaskBody(schemas.ResponseModel):
     """A scheduled task: when it runs next, how it repeats, and what failed the last time.
 
     `every_s` and `cron` are how it repeats, `late_s` how long a waiting one is past its time, from a minute on.
@@ -656,7 +603,7 @@ class TaskBody(ResponseModel):
     agent_id: UUID
     name: str
     description: str
-    state: TaskState
+    state: platform.TaskState
     due_at: datetime
     every_s: float | None
     cron: str
@@ -671,14 +618,14 @@ class TaskBody(ResponseModel):
     person: str
 
 
-class TasksResponse(ResponseModel):
+class TasksResponse(schemas.ResponseModel):
     """Tasks by the time of their next run, and where the list continues."""
 
     tasks: list[TaskBody]
     next: str | None
 
 
-class DeletedTaskResponse(ResponseModel):
+class DeletedTaskResponse(schemas.ResponseModel):
     """The task that was deleted."""
 
     deleted: UUID
@@ -697,12 +644,12 @@ class TasksApi:
 
         async def fetch(
             limit: int, after: tuple[datetime, UUID] | None
-        ) -> Sequence[tuple[tuple[datetime, UUID], tuple[AgentHandle, Task]]]:
+        ) -> Sequence[tuple[tuple[datetime, UUID], tuple[platform.AgentHandle, Task]]]:
             found = [(handle, task) for handle in handles for task in await handle.tasks.tasks(limit, after)]
             keyed = [((task.next_run, task.id), (handle, task)) for handle, task in found]
             return sorted(keyed, key=lambda item: item[0])[:limit]
 
-        def is_wanted(item: tuple[AgentHandle, Task]) -> bool:
+        def is_wanted(item: tuple[platform.AgentHandle, Task]) -> bool:
             return query.state in (None, item[0].tasks.state_of(item[1]))
 
         page, cursor = await collect_page(fetch, is_wanted, query.limit, parse_position(query.before))
@@ -712,17 +659,17 @@ class TasksApi:
     @operation("POST", "/api/tasks/{id}/run", "run-task", Access.CHANGE, (404, 409, 503))
     async def run_task(self, request: web.Request) -> TaskBody:
         """Make a task due now."""
-        return await self._decide(request.match_info["id"], TaskControl.run)
+        return await self._decide(request.match_info["id"], platform.TaskControl.run)
 
     @operation("POST", "/api/tasks/{id}/pause", "pause-task", Access.CHANGE, (404, 409, 503))
     async def pause_task(self, request: web.Request) -> TaskBody:
         """Leave a task out until it is resumed."""
-        return await self._decide(request.match_info["id"], TaskControl.pause)
+        return await self._decide(request.match_info["id"], platform.TaskControl.pause)
 
     @operation("POST", "/api/tasks/{id}/resume", "resume-task", Access.CHANGE, (404, 409, 503))
     async def resume_task(self, request: web.Request) -> TaskBody:
         """Queue a task again that was paused or failed too often."""
-        return await self._decide(request.match_info["id"], TaskControl.resume)
+        return await self._decide(request.match_info["id"], platform.TaskControl.resume)
 
     @operation("DELETE", "/api/tasks/{id}", "delete-task", Access.CHANGE, (404, 503))
     async def delete_task(self, request: web.Request) -> DeletedTaskResponse:
@@ -742,7 +689,7 @@ class TasksApi:
         return body
 
 
-async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBody]:
+async def _build_bodies(page: Sequence[tuple[platform.AgentHandle, Task]]) -> list[TaskBody]:
     """Return the bodies of tasks; the rooms and people of an agent are read together."""
     names: dict[UUID | None, str] = {}
     for handle in {handle.agent_id: handle for handle, _ in page}.values():
@@ -751,7 +698,7 @@ async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBo
     return [_build_body(handle, task, names) for handle, task in page]
 
 
-def _build_body(handle: AgentHandle, task: Task, names: Mapping[UUID | None, str]) -> TaskBody:
+def _build_body(handle: platform.AgentHandle, task: Task, names: Mapping[UUID | None, str]) -> TaskBody:
     every: float | None = None
     cron = timezone = problem = ""
     if task.is_repeating:
@@ -762,34 +709,30 @@ def _build_body(handle: AgentHandle, task: Task, names: Mapping[UUID | None, str
         else:
             cron, timezone = schedule.cron, (schedule.timezone or "UTC") if schedule.cron else ""
             every = None if cron else schedule.interval.total_seconds()
-    return TaskBody(
-        id=task.id,
+    return TaskBody.build(
+        task,
         agent_id=handle.agent_id,
-        name=task.name,
-        description=task.description,
         state=handle.tasks.state_of(task),
         due_at=task.next_run,
         every_s=every,
         cron=cron,
         timezone=timezone,
         late_s=handle.tasks.late_seconds(task),
-        last_at=last_run_of(task),
-        attempts=task.attempts,
+        last_at=platform.last_run_of(task),
         problem=task.last_error or problem,
-        room_id=task.room_id,
         room=names.get(task.room_id, ""),
         person_id=task.entity_id,
         person=names.get(task.entity_id, ""),
     )
 
 
-class WorldSettingRequest(RequestModel):
+class WorldSettingRequest(schemas.RequestModel):
     """The new value of a setting; blank to remove it."""
 
-    value: Annotated[Text, StringConstraints(max_length=4000)]
+    value: Annotated[schemas.Text, StringConstraints(max_length=4000)]
 
 
-class WorldSettingBody(ResponseModel):
+class WorldSettingBody(schemas.ResponseModel):
     """A setting of a world; `value` is empty for a secret, whether it is set or not."""
 
     name: str
@@ -802,7 +745,7 @@ class WorldSettingBody(ResponseModel):
     value: str
 
 
-class WorldSettingsResponse(ResponseModel):
+class WorldSettingsResponse(schemas.ResponseModel):
     """The settings that a world can have now; `note` is what the plugin says about a change."""
 
     world_id: UUID
@@ -840,11 +783,11 @@ class WorldSettingsApi:
             raise HttpProblem(422, "invalid_request", str(error)) from None
         return await self._respond(handle, await handle.conversations.world(world.id) or world, note)
 
-    async def _find_world(self, request: web.Request) -> tuple[AgentHandle, World]:
+    async def _find_world(self, request: web.Request) -> tuple[platform.AgentHandle, World]:
         world_id = parse_id(request.match_info["id"])
         return await self._directory.find("world", world_id, lambda handle: handle.conversations.world(world_id))
 
-    async def _respond(self, handle: AgentHandle, world: World, note: str = "") -> WorldSettingsResponse:
+    async def _respond(self, handle: platform.AgentHandle, world: World, note: str = "") -> WorldSettingsResponse:
         states = await handle.world_settings.states(world)
         bodies = [
             WorldSettingBody.build(state.spec, is_set=state.is_set, value="" if state.spec.is_secret else state.value)

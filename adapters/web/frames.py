@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from uuid import UUID
 
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from adapters.web import schemas
 from bot import Outcome, Room
@@ -309,44 +309,31 @@ class ResetFrame(schemas.ResponseModel):
     event_id: str
 
 
+AnyLiveFrame = (
+    RoomMessageFrame
+    | ConversationFrame
+    | ReceiptFrame
+    | StepFrame
+    | DeliveryFrame
+    | ProposalFrame
+    | AccountFrame
+    | ModelFrame
+    | BusyFrame
+    | SpendingFrame
+    | TaskFrame
+    | LogFrame
+    | ChangedFrame
+)
+
+
 class BatchFrame(schemas.ResponseModel):
     """Updates in their order, for a connection that takes batches."""
 
     type: Literal["batch"] = "batch"
-    frames: list[
-        RoomMessageFrame
-        | ConversationFrame
-        | ReceiptFrame
-        | StepFrame
-        | DeliveryFrame
-        | ProposalFrame
-        | AccountFrame
-        | ModelFrame
-        | BusyFrame
-        | SpendingFrame
-        | TaskFrame
-        | LogFrame
-        | ChangedFrame
-    ]
+    frames: list[AnyLiveFrame]
 
 
-LIVE_FRAMES = (
-    RoomMessageFrame,
-    ConversationFrame,
-    ReceiptFrame,
-    StepFrame,
-    DeliveryFrame,
-    ProposalFrame,
-    AccountFrame,
-    ModelFrame,
-    BusyFrame,
-    SpendingFrame,
-    TaskFrame,
-    LogFrame,
-    ChangedFrame,
-    ResetFrame,
-    BatchFrame,
-)
+LIVE_FRAMES: tuple[type[BaseModel], ...] = (*get_args(AnyLiveFrame), ResetFrame, BatchFrame)
 
 
 JsonUUID = Annotated[UUID, Field(strict=False)]  # in JSON it is a string

@@ -14,35 +14,14 @@ from secrets import token_hex
 from typing import Any
 from uuid import UUID
 
+from adapters.web import frames
 from adapters.web.auth import Access, Grant, find_owner
 from adapters.web.config import PLATFORM, Limits
-from adapters.web.frames import (
-    CHAT_TOPICS,
-    AccountFrame,
-    BusyFrame,
-    ChangedFrame,
-    ConversationFrame,
-    DeliveryFrame,
-    LiveFrame,
-    LiveUpdate,
-    LogFrame,
-    LogLevel,
-    ModelFrame,
-    ProposalFrame,
-    ReceiptFrame,
-    ResetFrame,
-    RoomMessageFrame,
-    SpendingFrame,
-    StepFrame,
-    TaskFrame,
-    Topic,
-    TopicKind,
-)
 from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found
 from adapters.web.outgoing import build_message_body
 from adapters.web.queries import AgentDirectory, is_conversation, load_messages
 from adapters.web.schemas import MessageBody, MessageResponse
-from bot import ChannelType, Clock, Outcome, Receipt, system_clock
+from bot import ChannelType, Clock, Outcome, Receipt, platform, system_clock
 from bot.events import (
     ActionCompleted,
     ActionStarted,
@@ -61,30 +40,10 @@ from bot.events import (
     RunStarted,
     TaskEnded,
 )
-from bot.platform import (
-    AgentHandle,
-    BoundedSet,
-    ConnectionSnapshot,
-    LogBuffer,
-    LogLine,
-    TaskSet,
-    TokenScope,
-    describe_receipt,
-    find_log_buffer,
-)
 
 MAX_OTHER_ROOMS = 10_000
-Publish = Callable[[LiveUpdate], None]
-IsWanted = Callable[[TopicKind, UUID, UUID], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Spending:
-    """What an agent has spent on a day (UTC) in US dollars."""
-
-    day: date
-    usd: float = 0.0
-    unpriced_calls: int = 0
+Publish = Callable[[frames.LiveUpdate], None]
+IsWanted = Callable[[frames.TopicKind, UUID, UUID], bool]
 
 
 class LiveSources:
@@ -108,33 +67,33 @@ class LiveSources:
         self._is_wanted = is_wanted
         self._account_seconds = account_seconds
         self._clock = clock
-        self._kinds: set[TopicKind] = set()
+        self._kinds: set[frames.TopicKind] = set()
         self._unsubscribes: list[Callable[[], None]] = []
-        self._tasks = TaskSet("a live update")
+        self._tasks = platform.TaskSet("a live update")
         self._account_watch: asyncio.Task[None] | None = None
-        self._other_rooms = BoundedSet[UUID](MAX_OTHER_ROOMS)  # of other platforms: they hold no conversation
+        self._other_rooms = platform.BoundedSet[UUID](MAX_OTHER_ROOMS)  # of other platforms: they hold no conversation
         self._attempts: Counter[UUID | None] = Counter()
-        self._spending: dict[UUID, _Spending] = {}
+        self._spending: dict[UUID, frames.SpendingFrame] = {}  # the last frame of each agent
         self._to_load: defaultdict[UUID, list[UUID]] = defaultdict(list)  # messages of an agent, while some are loaded
 
     @property
-    def kinds(self) -> frozenset[TopicKind]:
+    def kinds(self) -> frozenset[frames.TopicKind]:
         """What is listened to."""
         return frozenset(self._kinds)
 
-    def start(self, kinds: Collection[TopicKind]) -> None:
+    def start(self, kinds: Collection[frames.TopicKind]) -> None:
         """Listen to what these kinds need, besides those before."""
         for kind in set(kinds) - self._kinds:
             self._kinds.add(kind)
             for event_class, listen in self._listeners(kind).items():
                 for handle in self._directory:
                     self._unsubscribes.append(handle.subscribe(event_class, partial(listen, handle)))
-            if kind is TopicKind.ACCOUNT:
+            if kind is frames.TopicKind.ACCOUNT:
                 self._account_watch = self._tasks.start(self._watch_accounts())
-            if kind is TopicKind.SPENDING:
+            if kind is frames.TopicKind.SPENDING:
                 for handle in self._directory:
                     self._tasks.start(self._load_spending(handle))
-            if kind is TopicKind.LOG and (buffer := find_log_buffer()) is not None:
+            if kind is frames.TopicKind.LOG and (buffer := platform.find_log_buffer()) is not None:
                 self._unsubscribes.append(self._follow_log(buffer))
 
     def stop(self) -> None:
@@ -154,113 +113,120 @@ class LiveSources:
         self.stop()
         await self._tasks.cancel()
 
-    def _listeners(self, kind: TopicKind) -> Mapping[type[Event], Callable[[AgentHandle, Any], None]]:
-        listeners: Mapping[TopicKind, Mapping[type[Event], Callable[[AgentHandle, Any], None]]] = {
-            TopicKind.MESSAGE: {
+    def _listeners(self, kind: frames.TopicKind) -> Mapping[type[Event], Callable[[platform.AgentHandle, Any], None]]:
+        listeners: Mapping[frames.TopicKind, Mapping[type[Event], Callable[[platform.AgentHandle, Any], None]]] = {
+            frames.TopicKind.MESSAGE: {
                 MessageReceived: self._on_received,
                 MessageEdited: lambda handle, event: self._publish_message(
                     handle, event.message.id, event.message.room_id
                 ),
                 MessageSent: lambda handle, event: self._publish_message(handle, event.message_id, event.room_id),
             },
-            TopicKind.CONVERSATION: {MessageReceived: self._on_talked, MessageSent: self._on_talked},
-            TopicKind.RECEIPT: {RunStarted: self._on_run_started, MessageClosed: self._on_closed},
-            TopicKind.STEP: {
+            frames.TopicKind.CONVERSATION: {MessageReceived: self._on_talked, MessageSent: self._on_talked},
+            frames.TopicKind.RECEIPT: {RunStarted: self._on_run_started, MessageClosed: self._on_closed},
+            frames.TopicKind.STEP: {
                 ActionStarted: lambda _, event: self._publish_step(event, "action", event.action, "running"),
                 ActionCompleted: self._on_action_completed,
                 EvaluatorStarted: lambda _, event: self._publish_step(event, "evaluator", event.evaluator, "running"),
                 EvaluatorCompleted: self._on_evaluator_completed,
                 ModelUsed: self._on_model_step,
             },
-            TopicKind.DELIVERY: {DeliveryFinished: self._on_delivery},
-            TopicKind.PROPOSAL: {ProposalUpdated: self._on_proposal},
-            TopicKind.MODEL: {ModelUsed: self._on_model},
-            TopicKind.BUSY: {ModelRetried: self._on_busy, RunEnded: self._on_run_ended},
-            TopicKind.SPENDING: {ModelUsed: self._on_spent},
-            TopicKind.TASK: {TaskEnded: self._on_task},
+            frames.TopicKind.DELIVERY: {DeliveryFinished: self._on_delivery},
+            frames.TopicKind.PROPOSAL: {ProposalUpdated: self._on_proposal},
+            frames.TopicKind.MODEL: {ModelUsed: self._on_model},
+            frames.TopicKind.BUSY: {ModelRetried: self._on_busy, RunEnded: self._on_run_ended},
+            frames.TopicKind.SPENDING: {ModelUsed: self._on_spent},
+            frames.TopicKind.TASK: {TaskEnded: self._on_task},
         }
         return listeners.get(kind, {})
 
-    def _follow_log(self, buffer: LogBuffer) -> Callable[[], None]:
+    def _follow_log(self, buffer: platform.LogBuffer) -> Callable[[], None]:
         """Publish each line of the log, whichever thread writes it; return the function that ends this."""
         loop = asyncio.get_running_loop()
 
-        def on_line(line: LogLine) -> None:
+        def on_line(line: platform.LogLine) -> None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 loop.call_soon_threadsafe(self._on_line, line)
 
         return buffer.subscribe(on_line)
 
-    def _on_line(self, line: LogLine) -> None:
-        if TopicKind.LOG in self._kinds:
-            level = LogLevel(line.level.lower()) if line.level in LogLevel.__members__ else LogLevel.ERROR
-            build = partial(LogFrame, at=line.at, id=line.number, level=level, logger=line.logger, text=line.text)
-            self._publish(LiveUpdate(TopicKind.LOG, build, line.number, severity=level))
+    def _on_line(self, line: platform.LogLine) -> None:
+        if frames.TopicKind.LOG in self._kinds:
+            level = (
+                frames.LogLevel(line.level.lower())
+                if line.level in frames.LogLevel.__members__
+                else frames.LogLevel.ERROR
+            )
+            build = partial(
+                frames.LogFrame, at=line.at, id=line.number, level=level, logger=line.logger, text=line.text
+            )
+            self._publish(frames.LiveUpdate(frames.TopicKind.LOG, build, line.number, severity=level))
 
-    def _on_received(self, handle: AgentHandle, event: MessageReceived) -> None:
+    def _on_received(self, handle: platform.AgentHandle, event: MessageReceived) -> None:
         message, at = event.message, self._clock()
 
-        def build() -> LiveFrame:
+        def build() -> frames.LiveFrame:
             body = build_message_body(message, event.agent_id, {event.author.id: event.author})
-            return RoomMessageFrame(at=at, agent_id=event.agent_id, **dict(body))
+            return frames.RoomMessageFrame(at=at, agent_id=event.agent_id, **dict(body))
 
-        self._publish(LiveUpdate(TopicKind.MESSAGE, build, message.id, event.agent_id, message.room_id))
+        self._publish(frames.LiveUpdate(frames.TopicKind.MESSAGE, build, message.id, event.agent_id, message.room_id))
 
-    def _publish_message(self, handle: AgentHandle, message_id: UUID, room_id: UUID) -> None:
+    def _publish_message(self, handle: platform.AgentHandle, message_id: UUID, room_id: UUID) -> None:
         """Load a message and publish it, together with those that come while others are loaded."""
-        if not self._is_wanted(TopicKind.MESSAGE, handle.agent_id, room_id):
-            self._publish(LiveUpdate(TopicKind.MESSAGE, None, message_id, handle.agent_id, room_id))
+        if not self._is_wanted(frames.TopicKind.MESSAGE, handle.agent_id, room_id):
+            self._publish(frames.LiveUpdate(frames.TopicKind.MESSAGE, None, message_id, handle.agent_id, room_id))
             return
         is_loading = handle.agent_id in self._to_load
         self._to_load[handle.agent_id].append(message_id)
         if not is_loading:
             self._tasks.start(self._load_messages(handle))
 
-    async def _load_messages(self, handle: AgentHandle) -> None:
+    async def _load_messages(self, handle: platform.AgentHandle) -> None:
         waiting = self._to_load[handle.agent_id]
         try:
             while waiting:
                 ids = list(dict.fromkeys(waiting))
                 waiting.clear()
                 for body in await load_messages(handle, ids):
-                    frame = RoomMessageFrame(at=self._clock(), agent_id=handle.agent_id, **dict(body))
-                    self._publish(LiveUpdate.of_frame(frame))
+                    frame = frames.RoomMessageFrame(at=self._clock(), agent_id=handle.agent_id, **dict(body))
+                    self._publish(frames.LiveUpdate.of_frame(frame))
         finally:
             del self._to_load[handle.agent_id]
 
-    def _on_talked(self, handle: AgentHandle, event: MessageReceived | MessageSent) -> None:
+    def _on_talked(self, handle: platform.AgentHandle, event: MessageReceived | MessageSent) -> None:
         if isinstance(event, MessageSent):
             if event.room_id not in self._other_rooms:
                 self._tasks.start(self._publish_conversation(handle, event.room_id))
         elif event.room.platform == PLATFORM and event.room.type is ChannelType.DM:
             self._tasks.start(self._publish_conversation(handle, event.room.id))
 
-    async def _publish_conversation(self, handle: AgentHandle, room_id: UUID) -> None:
+    async def _publish_conversation(self, handle: platform.AgentHandle, room_id: UUID) -> None:
         room, now = await handle.conversations.room(room_id), self._clock()
         if room is not None and room.platform != PLATFORM:
             self._other_rooms.add(room.id)
         elif room is not None and is_conversation(room):
-            frame = ConversationFrame.of_room(handle.agent_id, room, now, updated_at=now)
-            self._publish(LiveUpdate.of_frame(frame))
+            frame = frames.ConversationFrame.of_room(handle.agent_id, room, now, updated_at=now)
+            self._publish(frames.LiveUpdate.of_frame(frame))
 
-    def _on_run_started(self, handle: AgentHandle, event: RunStarted) -> None:
-        agent_id, message_id, room_id, at = event.agent_id, event.message_id, event.room_id, self._clock()
+    def _on_run_started(self, handle: platform.AgentHandle, event: RunStarted) -> None:
+        place = {"agent_id": event.agent_id, "id": event.message_id, "room_id": event.room_id}
+        build = partial(frames.ReceiptFrame.model_validate, {**place, "at": self._clock(), "outcome": Outcome.CLAIMED})
+        self._publish(
+            frames.LiveUpdate(frames.TopicKind.RECEIPT, build, event.message_id, event.agent_id, event.room_id)
+        )
 
-        def build() -> LiveFrame:
-            return ReceiptFrame(at=at, agent_id=agent_id, id=message_id, room_id=room_id, outcome=Outcome.CLAIMED)
-
-        self._publish(LiveUpdate(TopicKind.RECEIPT, build, message_id, agent_id, room_id))
-
-    def _on_closed(self, handle: AgentHandle, event: MessageClosed) -> None:
+    def _on_closed(self, handle: platform.AgentHandle, event: MessageClosed) -> None:
         receipt, at = event.receipt, self._clock()
         build = partial(_build_receipt, receipt, handle, at)
-        self._publish(LiveUpdate(TopicKind.RECEIPT, build, receipt.memory_id, handle.agent_id, receipt.room_id))
+        self._publish(
+            frames.LiveUpdate(frames.TopicKind.RECEIPT, build, receipt.memory_id, handle.agent_id, receipt.room_id)
+        )
 
-    def _on_action_completed(self, handle: AgentHandle, event: ActionCompleted) -> None:
+    def _on_action_completed(self, handle: platform.AgentHandle, event: ActionCompleted) -> None:
         state = "done" if event.result.success else "failed"
         self._publish_step(event, "action", event.result.action, state, note=event.result.error)
 
-    def _on_evaluator_completed(self, handle: AgentHandle, event: EvaluatorCompleted) -> None:
+    def _on_evaluator_completed(self, handle: platform.AgentHandle, event: EvaluatorCompleted) -> None:
         self._publish_step(event, "evaluator", event.evaluator, "failed" if event.error else "done", note=event.error)
 
     def _publish_step(
@@ -276,39 +242,33 @@ class LiveSources:
         key, at = f"{event.run_id}:{step}:{number or name}", self._clock()
         body = {"step": step, "name": name, "state": state, "id": key, "at": at, **fields}
         body |= {"agent_id": event.agent_id, "run_id": event.run_id, "room_id": event.room_id}
-        build = partial(StepFrame.model_validate, body)
-        self._publish(LiveUpdate(TopicKind.STEP, build, key, event.agent_id, event.room_id))
+        build = partial(frames.StepFrame.model_validate, body)
+        self._publish(frames.LiveUpdate(frames.TopicKind.STEP, build, key, event.agent_id, event.room_id))
 
-    def _on_model_step(self, handle: AgentHandle, event: ModelUsed) -> None:
+    def _on_model_step(self, handle: platform.AgentHandle, event: ModelUsed) -> None:
         call, number = event.call, str(self._clock().timestamp())
         if event.run_id is not None:
             state = "failed" if call.has_failed else "done"
             self._publish_step(event, "model", call.model, state, number=number, seconds=call.seconds, note=call.error)
 
-    def _on_delivery(self, handle: AgentHandle, event: DeliveryFinished) -> None:
+    def _on_delivery(self, handle: platform.AgentHandle, event: DeliveryFinished) -> None:
         part, at = event.delivery, self._clock()
+        build = partial(frames.DeliveryFrame.build, part, at=at, agent_id=event.agent_id, message_id=part.memory_id)
+        self._publish(frames.LiveUpdate(frames.TopicKind.DELIVERY, build, part.id, event.agent_id, part.room_id))
 
-        def build() -> LiveFrame:
-            return DeliveryFrame.build(part, at=at, agent_id=event.agent_id, message_id=part.memory_id)
+    def _on_proposal(self, handle: platform.AgentHandle, event: ProposalUpdated) -> None:
+        frame = frames.ProposalFrame.build(event.proposal, at=self._clock(), agent_id=event.agent_id)
+        self._publish(frames.LiveUpdate.of_frame(frame))
 
-        self._publish(LiveUpdate(TopicKind.DELIVERY, build, part.id, event.agent_id, part.room_id))
-
-    def _on_proposal(self, handle: AgentHandle, event: ProposalUpdated) -> None:
-        frame = ProposalFrame.build(event.proposal, at=self._clock(), agent_id=event.agent_id)
-        self._publish(LiveUpdate.of_frame(frame))
-
-    def _on_model(self, handle: AgentHandle, event: ModelUsed) -> None:
+    def _on_model(self, handle: platform.AgentHandle, event: ModelUsed) -> None:
         call, at = event.call, self._clock()
+        build = partial(frames.ModelFrame.build, call, at=at, agent_id=event.agent_id, id=call.model, work=call.purpose)
+        self._publish(frames.LiveUpdate(frames.TopicKind.MODEL, build, call.model, event.agent_id))
 
-        def build() -> LiveFrame:
-            return ModelFrame.build(call, at=at, agent_id=event.agent_id, id=call.model, work=call.purpose)
-
-        self._publish(LiveUpdate(TopicKind.MODEL, build, call.model, event.agent_id))
-
-    def _on_busy(self, handle: AgentHandle, event: ModelRetried) -> None:
+    def _on_busy(self, handle: platform.AgentHandle, event: ModelRetried) -> None:
         now = self._clock()
         self._attempts[event.run_id] += 1
-        frame = BusyFrame(
+        frame = frames.BusyFrame(
             at=now,
             agent_id=event.agent_id,
             id=event.run_id,
@@ -317,71 +277,54 @@ class LiveSources:
             attempt=self._attempts[event.run_id] + 1,
             retry_at=now + timedelta(seconds=event.delay),
         )
-        self._publish(LiveUpdate.of_frame(frame))
+        self._publish(frames.LiveUpdate.of_frame(frame))
 
-    def _on_run_ended(self, handle: AgentHandle, event: RunEnded) -> None:
+    def _on_run_ended(self, handle: platform.AgentHandle, event: RunEnded) -> None:
         self._attempts.pop(event.run_id, None)
 
-    def _on_spent(self, handle: AgentHandle, event: ModelUsed) -> None:
-        now, cost = self._clock(), event.call.cost
+    def _on_spent(self, handle: platform.AgentHandle, event: ModelUsed) -> None:
+        today, cost = self._clock().date(), event.call.cost
         before = self._spending.get(event.agent_id)
         if before is None:
             return  # it is being loaded
-        if before.day != now.date():
-            before = _Spending(now.date())
-        unpriced = before.unpriced_calls + (cost is None)
-        self._publish_spending(event.agent_id, _Spending(before.day, before.usd + (cost or 0.0), unpriced))
+        usd, unpriced = (before.usd, before.unpriced_calls) if before.day == today else (0.0, 0)
+        self._publish_spending(event.agent_id, today, usd + (cost or 0.0), unpriced + (cost is None))
 
-    async def _load_spending(self, handle: AgentHandle) -> None:
+    async def _load_spending(self, handle: platform.AgentHandle) -> None:
         today = self._clock().date()
         entries = await handle.conversations.costs(today, today)
         usd, unpriced = sum(entry.cost for entry in entries), sum(entry.unpriced_calls for entry in entries)
-        self._publish_spending(handle.agent_id, _Spending(today, usd, unpriced))
+        self._publish_spending(handle.agent_id, today, usd, unpriced)
 
-    def _publish_spending(self, agent_id: UUID, sums: _Spending) -> None:
-        self._spending[agent_id] = sums
-        at = self._clock()
+    def _publish_spending(self, agent_id: UUID, day: date, usd: float, unpriced: int) -> None:
+        frame = frames.SpendingFrame(at=self._clock(), agent_id=agent_id, day=day, usd=usd, unpriced_calls=unpriced)
+        self._spending[agent_id] = frame
+        self._publish(frames.LiveUpdate.of_frame(frame))
 
-        def build() -> LiveFrame:
-            return SpendingFrame.build(sums, at=at, agent_id=agent_id)
-
-        self._publish(LiveUpdate(TopicKind.SPENDING, build, agent_id=agent_id))
-
-    def _on_task(self, handle: AgentHandle, event: TaskEnded) -> None:
-        self._publish(LiveUpdate.of_frame(TaskFrame.build(event, at=self._clock(), id=event.task_id)))
+    def _on_task(self, handle: platform.AgentHandle, event: TaskEnded) -> None:
+        self._publish(frames.LiveUpdate.of_frame(frames.TaskFrame.build(event, at=self._clock(), id=event.task_id)))
 
     async def _watch_accounts(self) -> None:
         """Publish the states that have changed; what every account reports is in memory."""
-        known: dict[int, ConnectionSnapshot] = {}
+        known: dict[int, platform.ConnectionSnapshot] = {}
         while True:
             for number, link in enumerate(self._directory.find_agent(None).connections()):
                 snapshot = link.snapshot
                 if known.get(number, snapshot) != snapshot:
-                    frame = AccountFrame.build(snapshot, at=self._clock(), id=number, platform=link.platform)
-                    self._publish(LiveUpdate.of_frame(frame))
+                    frame = frames.AccountFrame.build(snapshot, at=self._clock(), id=number, platform=link.platform)
+                    self._publish(frames.LiveUpdate.of_frame(frame))
                 known[number] = snapshot
             await asyncio.sleep(self._account_seconds)
 
 
-def _build_receipt(receipt: Receipt, handle: AgentHandle, at: datetime) -> LiveFrame:
-    return ReceiptFrame(
-        at=at,
-        agent_id=handle.agent_id,
-        id=receipt.memory_id,
-        room_id=receipt.room_id,
-        receipt_id=receipt.id,
-        author_id=receipt.author_id,
-        outcome=receipt.outcome,
-        reason=receipt.reason,
-        rule=receipt.rule,
-        headline=describe_receipt(receipt, handle.character.name),
-        received_at=receipt.received_at,
-        closed_at=receipt.closed_at,
-        cost=receipt.cost,
-    )
+def _build_receipt(receipt: Receipt, handle: platform.AgentHandle, at: datetime) -> frames.LiveFrame:
+    names = ("author_id", "reason", "rule", "received_at", "closed_at", "cost")
+    headline = platform.describe_receipt(receipt, handle.character.name)
+    fields = {name: getattr(receipt, name) for name in names} | {"receipt_id": receipt.id, "headline": headline}
+    return frames.ReceiptFrame.build(receipt, at=at, agent_id=handle.agent_id, id=receipt.memory_id, **fields)
 
 
-LEVELS = tuple(LogLevel)
+LEVELS = tuple(frames.LogLevel)
 MAX_BATCH = 100  # updates in one frame
 MAX_ROOMS = 1000  # in the summary of a topic
 
@@ -390,19 +333,19 @@ MAX_ROOMS = 1000  # in the summary of a topic
 class TopicFilter:
     """A topic with the ids of its agent and its room, None for all."""
 
-    kind: TopicKind
+    kind: frames.TopicKind
     agent_id: UUID | None = None
     room_id: UUID | None = None
-    level: LogLevel = LogLevel.INFO
+    level: frames.LogLevel = frames.LogLevel.INFO
     owner: str | None = None  # of the conversations, see `Grant.owner`
     is_summary: bool = False
 
-    def matches(self, update: LiveUpdate) -> bool:
+    def matches(self, update: frames.LiveUpdate) -> bool:
         """Return whether an update of its kind belongs to it; one that concerns no single agent belongs to each."""
         return (
             self.covers(update.agent_id or self.agent_id, update.room_id)
             and (self.owner is None or find_owner(update.room) == self.owner)
-            and (self.kind is not TopicKind.LOG or LEVELS.index(update.severity) >= LEVELS.index(self.level))
+            and (self.kind is not frames.TopicKind.LOG or LEVELS.index(update.severity) >= LEVELS.index(self.level))
         )
 
     def covers(self, agent_id: UUID | None, room_id: UUID | None) -> bool:
@@ -410,15 +353,17 @@ class TopicFilter:
         return self.agent_id in (None, agent_id) and self.room_id in (None, room_id)
 
 
-async def build_filter(topic: Topic, grant: Grant, directory: AgentDirectory, joined: UUID | None) -> TopicFilter:
+async def build_filter(
+    topic: frames.Topic, grant: Grant, directory: AgentDirectory, joined: UUID | None
+) -> TopicFilter:
     """Return the filter of a topic; the room `joined` need not exist yet.
 
     Raises HttpProblem for an unknown agent, or what the token may not see.
     """
-    grant.require(Access.CHANGE if topic.kind is TopicKind.LOG else Access.ANY)
-    is_list = topic.kind is TopicKind.CONVERSATION
-    if grant.scope is TokenScope.CHAT and not is_list:
-        if topic.kind not in CHAT_TOPICS or topic.room is None:
+    grant.require(Access.CHANGE if topic.kind is frames.TopicKind.LOG else Access.ANY)
+    is_list = topic.kind is frames.TopicKind.CONVERSATION
+    if grant.scope is platform.TokenScope.CHAT and not is_list:
+        if topic.kind not in frames.CHAT_TOPICS or topic.room is None:
             raise HttpProblem(403, "forbidden", f"a token of the scope {grant.scope} does not allow this")
         if topic.room != joined:
             _, room = await directory.find_room(topic.room)
@@ -439,7 +384,7 @@ class LiveEvent:
         number: int,
         event_id: str,
         key: tuple[object, ...],
-        build: Callable[[], LiveFrame] | None,
+        build: Callable[[], frames.LiveFrame] | None,
         responder: JsonResponder,
     ) -> None:
         self.number, self.key = number, key
@@ -528,13 +473,13 @@ class Summary:
         self._rooms: set[UUID] = set()
         self._has_changed = False
 
-    def add(self, update: LiveUpdate) -> None:
+    def add(self, update: frames.LiveUpdate) -> None:
         """Add an update that belongs to the topic."""
         self._has_changed = True
         if update.room_id is not None and len(self._rooms) <= MAX_ROOMS:
             self._rooms.add(update.room_id)
 
-    def take(self, at: datetime) -> Callable[[], ChangedFrame] | None:
+    def take(self, at: datetime) -> Callable[[], frames.ChangedFrame] | None:
         """Return what builds the frame about what happened, None if nothing did, and begin anew."""
         if not self._has_changed:
             return None
@@ -542,7 +487,7 @@ class Summary:
         self._rooms.clear()
         self._has_changed = False
         topic, agent_id = self._topic.kind, self._topic.agent_id
-        return partial(ChangedFrame, at=at, topic=topic, agent_id=agent_id, rooms=rooms, is_partial=is_partial)
+        return partial(frames.ChangedFrame, at=at, topic=topic, agent_id=agent_id, rooms=rooms, is_partial=is_partial)
 
 
 class LiveUpdates:
@@ -563,12 +508,12 @@ class LiveUpdates:
         self._process = token_hex(4)
         self._number = 0
         self._first_known = 1  # every update from this number on is remembered
-        self._events: deque[tuple[LiveEvent, LiveUpdate]] = deque()
+        self._events: deque[tuple[LiveEvent, frames.LiveUpdate]] = deque()
         self._subscriptions: set[LiveSubscription] = set()
         # Those with the same topics of a kind, so that an update is compared with these once for all of them. A group
         # without subscriptions stays as long as one may come back and resume.
-        self._groups: dict[TopicKind, dict[tuple[TopicFilter, ...], set[LiveSubscription]]] = {}
-        self._summaries: dict[TopicKind, dict[TopicFilter, Summary]] = {}
+        self._groups: dict[frames.TopicKind, dict[tuple[TopicFilter, ...], set[LiveSubscription]]] = {}
+        self._summaries: dict[frames.TopicKind, dict[TopicFilter, Summary]] = {}
         self._batches: dict[tuple[int, ...], str] = {}
         self._batch_timer: asyncio.TimerHandle | None = None
         self._summary_timer: asyncio.TimerHandle | None = None
@@ -616,10 +561,10 @@ class LiveUpdates:
         if not self._subscriptions and self._stop_timer is None and self._sources.kinds:
             self._stop_timer = asyncio.get_running_loop().call_later(self._limits.resume_seconds, self._stop_listening)
 
-    def publish(self, frame: LiveFrame) -> None:
+    def publish(self, frame: frames.LiveFrame) -> None:
         """Publish what no event tells, if its kind is listened to."""
         if frame.topic_kind in self._sources.kinds:
-            self._publish(LiveUpdate.of_frame(frame))
+            self._publish(frames.LiveUpdate.of_frame(frame))
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -636,12 +581,12 @@ class LiveUpdates:
         self._number += 1  # what happens from now on is not remembered
         self._first_known = self._number + 1
 
-    def _is_wanted(self, kind: TopicKind, agent_id: UUID, room_id: UUID) -> bool:
+    def _is_wanted(self, kind: frames.TopicKind, agent_id: UUID, room_id: UUID) -> bool:
         """Return whether a connection takes the frames of what happens in a room, or did so a short time ago."""
         groups = self._groups.get(kind, ())
         return any(topic.covers(agent_id, room_id) for filters in groups for topic in filters)
 
-    def _publish(self, update: LiveUpdate) -> None:
+    def _publish(self, update: frames.LiveUpdate) -> None:
         event = self._build_event(update.key, update.build)
         self._events.append((event, update))
         if len(self._events) > self._limits.max_remembered_updates:
@@ -653,7 +598,7 @@ class LiveUpdates:
             if topic.matches(update):
                 self._add_to_summary(summary, update)
 
-    def _build_event(self, key: tuple[object, ...], build: Callable[[], LiveFrame] | None) -> LiveEvent:
+    def _build_event(self, key: tuple[object, ...], build: Callable[[], frames.LiveFrame] | None) -> LiveEvent:
         self._number += 1
         return LiveEvent(self._number, self._event_id(self._number), key, build, self._responder)
 
@@ -687,7 +632,7 @@ class LiveUpdates:
             if subscription.is_batched and subscription.has_pending:
                 subscription.wake()
 
-    def _add_to_summary(self, summary: Summary, update: LiveUpdate) -> None:
+    def _add_to_summary(self, summary: Summary, update: frames.LiveUpdate) -> None:
         summary.add(update)
         if self._summary_timer is None:
             loop = asyncio.get_running_loop()
@@ -725,7 +670,7 @@ class LiveUpdates:
                 if not summaries[topic].subscriptions:
                     del summaries[topic]
 
-    def _forget_group(self, kind: TopicKind, filters: tuple[TopicFilter, ...]) -> None:
+    def _forget_group(self, kind: frames.TopicKind, filters: tuple[TopicFilter, ...]) -> None:
         groups = self._groups.get(kind, {})
         if filters in groups and not groups[filters]:
             del groups[filters]
@@ -742,10 +687,10 @@ class LiveUpdates:
         return f"{self._process}-{number}"
 
     def _build_reset(self) -> str:
-        return self._responder.to_json(ResetFrame(event_id=self._event_id(self._number)))
+        return self._responder.to_json(frames.ResetFrame(event_id=self._event_id(self._number)))
 
 
-def _group_by_kind(filters: Sequence[TopicFilter]) -> dict[TopicKind, tuple[TopicFilter, ...]]:
+def _group_by_kind(filters: Sequence[TopicFilter]) -> dict[frames.TopicKind, tuple[TopicFilter, ...]]:
     """Return the topics that are not summaries by their kind."""
     kinds = {topic.kind for topic in filters if not topic.is_summary}
     return {kind: tuple(each for each in filters if each.kind is kind and not each.is_summary) for kind in kinds}

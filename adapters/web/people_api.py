@@ -187,12 +187,7 @@ class PeopleApi:
             ],
             contacts=[_build_contact(component, names) for component in components],
             relationships=[
-                RelationshipBody(
-                    id=item.target_id,
-                    name=names.get(item.target_id, ""),
-                    interactions=item.interactions,
-                    tags=list(item.tags),
-                )
+                RelationshipBody.build(item, id=item.target_id, name=names.get(item.target_id, ""))
                 for item in relationships
             ],
         )
@@ -297,17 +292,15 @@ async def load_names(handle: AgentHandle, ids: Iterable[UUID | None]) -> dict[UU
 
 def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
     entity, activity = person.entity, person.activity
-    account = PersonAccountBody(platform=entity.platform, external_id=entity.external_id, names=list(entity.names))
+    account = PersonAccountBody.build(entity)
     return {
         "id": entity.id,
         "agent_id": handle.agent_id,
         "name": entity.name,
         "is_bot": entity.is_bot,
         "accounts": [account],
-        "first_at": activity.first_at if activity else None,
-        "last_at": activity.last_at if activity else None,
-        "messages": activity.messages if activity else 0,
-        "answered": activity.answered if activity else 0,
+        **{name: getattr(activity, name, None) for name in ("first_at", "last_at")},
+        **{name: getattr(activity, name, 0) for name in ("messages", "answered")},
         "facts": person.fact_count,
         "is_muted": handle.people.is_muted(entity.id),
         "is_minor": handle.people.is_minor(entity.id),
@@ -548,14 +541,11 @@ async def _search_memories(handle: AgentHandle, text: str, limit: int) -> list[M
     memories = await handle.conversations.search(text, limit)
     authors = await handle.conversations.authors(memories)
     return [
-        MemoryBody(
-            id=memory.id,
+        MemoryBody.build(
+            memory,
             agent_id=handle.agent_id,
-            kind=memory.kind,
-            room_id=memory.room_id,
             author=authors[memory.entity_id].name if memory.entity_id in authors else "",
             text=memory.content.text,
-            created_at=memory.created_at,
         )
         for memory in memories
     ]
@@ -573,19 +563,15 @@ async def _build_facts(handle: AgentHandle, facts: Sequence[Memory]) -> list[Fac
     """Return the bodies of facts; their authors and rooms are read together."""
     names = await load_names(handle, (item_id for fact in facts for item_id in (fact.entity_id, fact.room_id)))
     return [
-        FactBody.model_validate(
-            {
-                "id": fact.id,
-                "agent_id": handle.agent_id,
-                "text": fact.content.text,
-                "author": {"id": fact.entity_id, "name": names.get(fact.entity_id, "")},
-                "source_message_id": fact.source_id,
-                "room_id": fact.room_id,
-                "room": names.get(fact.room_id, ""),
-                "world_id": fact.world_id,
-                "at": fact.created_at,
-                "audience": AUDIENCES[fact.scope],
-            }
+        FactBody.build(
+            fact,
+            agent_id=handle.agent_id,
+            text=fact.content.text,
+            author={"id": fact.entity_id, "name": names.get(fact.entity_id, "")},
+            source_message_id=fact.source_id,
+            room=names.get(fact.room_id, ""),
+            at=fact.created_at,
+            audience=AUDIENCES[fact.scope],
         )
         for fact in facts
     ]
@@ -606,11 +592,15 @@ class CareApi:
     @operation("GET", "/api/care", "care", Access.READ)
     async def show_report(self, request: web.Request, query: CareQuery) -> CareReport:
         """Return how many people in distress were referred to help, by day and category."""
-        today = system_clock().date()
-        since = query.since or today - timedelta(days=REPORT_DAYS)
-        handles = self._directory.select_agents(query.agent)
-        counts = await asyncio.gather(*(handle.activity.care_counts(since) for handle in handles))
-        return build_care_report([item for of_agent in counts for item in of_agent], since, today)
+        return await _report_referrals(self._directory.select_agents(query.agent), query.since)
+
+
+async def _report_referrals(handles: Sequence[AgentHandle], since: date | None = None) -> CareReport:
+    """Return the referrals of agents since a day, by default of the last 30 days."""
+    today = system_clock().date()
+    since = since or today - timedelta(days=REPORT_DAYS)
+    counts = await asyncio.gather(*(handle.activity.care_counts(since) for handle in handles))
+    return build_care_report([item for of_agent in counts for item in of_agent], since, today)
 
 
 SETTINGS = (
@@ -659,14 +649,16 @@ class DutiesApi:
     @operation("GET", "/api/duties", "duties", Access.READ)
     async def show_duties(self, request: web.Request, query: AgentQuery) -> DutiesBody:
         """Return notices, referrals, people who are not read, minors, and the settings for them."""
-        today, handles = system_clock().date(), self._directory.select_agents(query.agent)
-        since = today - timedelta(days=REPORT_DAYS)
-        counts = await asyncio.gather(*(handle.activity.care_counts(since) for handle in handles))
+        handles = self._directory.select_agents(query.agent)
         notified = await asyncio.gather(*(handle.activity.count_notified() for handle in handles))
         return DutiesBody(
             notified_people=sum(notified),
-            care=build_care_report([item for of_agent in counts for item in of_agent], since, today),
-            marks=[mark for handle in handles for mark in _list_marks(handle)],
+            care=await _report_referrals(handles),
+            marks=[
+                MarkBody.build(mark, person=mark.entity_id, agent=handle.agent_id)
+                for handle in handles
+                for mark in handle.people.marks()
+            ],
             content={handle.agent_id: str(handle.character.content) for handle in handles},
             settings=[
                 DutySetting(agent=handle.agent_id, name=name, value=handle.settings.get(name) or None)
@@ -674,18 +666,3 @@ class DutiesApi:
                 for name in SETTINGS
             ],
         )
-
-
-def _list_marks(handle: AgentHandle) -> list[MarkBody]:
-    return [
-        MarkBody(
-            person=item.entity_id,
-            agent=handle.agent_id,
-            mark=item.mark,
-            origin=item.origin,
-            platform=item.platform,
-            external_id=item.external_id,
-            at=item.at,
-        )
-        for item in handle.people.marks()
-    ]

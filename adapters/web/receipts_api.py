@@ -11,29 +11,12 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import AwareDatetime, Field
 
+from adapters.web import queries, schemas
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_own_room, name_room
 from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.outgoing import build_steps
-from adapters.web.queries import (
-    AgentDirectory,
-    load_message,
-    load_replies,
-    load_used_memories,
-    merge_pages,
-    parse_id,
-    parse_page_keys,
-)
-from adapters.web.schemas import (
-    AgentQuery,
-    MessageBody,
-    PageQuery,
-    RequestModel,
-    ResponseModel,
-    StepBody,
-    UsedMemoryBody,
-)
 from bot import Entity, Outcome, Receipt, Room, system_clock
 from bot.platform import (
     DELIVERY_STATES,
@@ -63,7 +46,7 @@ DEFAULT_COUNTED = timedelta(days=1)
 CURSOR_SEPARATOR = "."
 
 
-class ReceiptsQuery(PageQuery):
+class ReceiptsQuery(schemas.PageQuery):
     """Selection of receipts; `outcome`, `rule` and `platform` may be repeated, `to` is exclusive.
 
     `after` is the id of a receipt: those of its agent that came in later follow, oldest first. `filtered` are those of
@@ -83,7 +66,7 @@ class ReceiptsQuery(PageQuery):
     is_degraded: Annotated[bool, Field(alias="degraded")] = False
 
 
-class CountsQuery(AgentQuery):
+class CountsQuery(schemas.AgentQuery):
     """Selection of what is counted: by default the last day; `to` is exclusive."""
 
     by: Literal["rule"] = "rule"
@@ -101,14 +84,14 @@ class ListedReceiptBody(ReceiptBody):
     world: str | None
 
 
-class ReceiptsResponse(ResponseModel):
+class ReceiptsResponse(schemas.ResponseModel):
     """Receipts, newest first; `next` is the `before` of the older ones, null where there are none."""
 
     receipts: list[ListedReceiptBody]
     next: str | None
 
 
-class CountBody(ResponseModel):
+class CountBody(schemas.ResponseModel):
     """How many messages ended with an outcome by a rule, and the receipt of the latest of them."""
 
     outcome: Outcome
@@ -119,13 +102,13 @@ class CountBody(ResponseModel):
     headline: str
 
 
-class CountsResponse(ResponseModel):
+class CountsResponse(schemas.ResponseModel):
     """Counts of outcomes and rules, the most frequent first."""
 
     counts: list[CountBody]
 
 
-class CheckBody(ResponseModel):
+class CheckBody(schemas.ResponseModel):
     """One check of whether to answer: what it looked at and found, and whether it decided."""
 
     check: str
@@ -133,7 +116,7 @@ class CheckBody(ResponseModel):
     decided: bool
 
 
-class SectionBody(ResponseModel):
+class SectionBody(schemas.ResponseModel):
     """A part of a prompt: the system prompt, the text of a provider, or the instructions between."""
 
     name: str
@@ -141,7 +124,7 @@ class SectionBody(ResponseModel):
     text: str
 
 
-class PromptBody(ResponseModel):
+class PromptBody(schemas.ResponseModel):
     """A prompt as it was sent; `call` is the index of the model call."""
 
     call: int
@@ -150,13 +133,13 @@ class PromptBody(ResponseModel):
     sections: list[SectionBody]
 
 
-class PromptsResponse(ResponseModel):
+class PromptsResponse(schemas.ResponseModel):
     """The prompts of a turn, as long as its journal is stored."""
 
     prompts: list[PromptBody]
 
 
-class VotesBody(ResponseModel):
+class VotesBody(schemas.ResponseModel):
     """How many people liked the replies by a reaction, and how many did not."""
 
     liked: int
@@ -170,8 +153,8 @@ class ReceiptResponse(ReceiptBody):
     turn noted; they are empty where no model was asked, and once the journal of the turn is deleted.
     """
 
-    steps: list[StepBody]
-    memory: list[UsedMemoryBody]
+    steps: list[schemas.StepBody]
+    memory: list[schemas.UsedMemoryBody]
     has_prompts: bool
 
     author: str | None
@@ -180,8 +163,8 @@ class ReceiptResponse(ReceiptBody):
     gate: list[CheckBody]
     votes: VotesBody | None
 
-    message: MessageBody | None
-    replies: list[MessageBody]
+    message: schemas.MessageBody | None
+    replies: list[schemas.MessageBody]
     deliveries: list[DeliveryBody]
 
 
@@ -189,7 +172,7 @@ class ReceiptResponse(ReceiptBody):
 class ReceiptsApi:
     """Handlers for the receipts of messages."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
     _replays: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # each starts an agent
 
     @operation("GET", "/api/receipts", "receipts", Access.READ)
@@ -241,7 +224,7 @@ class ReceiptsApi:
     @operation("GET", "/api/receipts/{id}", "receipt", Access.ANY, (404,))
     async def show_receipt(self, request: web.Request) -> ReceiptResponse:
         """Return the receipt of a message, by its id or its receipt's id."""
-        receipt_id, grant = parse_id(request.match_info["id"]), GRANT.get()
+        receipt_id, grant = queries.parse_id(request.match_info["id"]), GRANT.get()
         handle, receipt = await self._directory.find_receipt(receipt_id)
         room = await handle.conversations.room(receipt.room_id)
         if grant.owner and (room is None or not is_own_room(grant, room)):
@@ -251,7 +234,7 @@ class ReceiptsApi:
     @operation("GET", "/api/receipts/{id}/prompts", "receipt-prompts", Access.CHANGE, (404,))
     async def show_prompts(self, request: web.Request) -> PromptsResponse:
         """Return the prompts of a message's turn, by sections; secrets are removed."""
-        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        handle, receipt = await self._directory.find_receipt(queries.parse_id(request.match_info["id"]))
         trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
         prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
         return PromptsResponse(prompts=prompts)
@@ -259,7 +242,7 @@ class ReceiptsApi:
     @operation("GET", "/api/receipts/{id}/replay", "receipt-replay", Access.CHANGE, (404,))
     async def replay_receipt(self, request: web.Request) -> ReplayBody:
         """Run a message's turn again, without models, and compare both; one at a time, secrets are removed."""
-        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        handle, receipt = await self._directory.find_receipt(queries.parse_id(request.match_info["id"]))
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", "this agent is run by a program that replays no turns")
         if receipt.turn_id is not None:
@@ -273,17 +256,8 @@ def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
 
 
 def _build_query(query: ReceiptsQuery) -> ReceiptQuery:
-    return ReceiptQuery(
-        query.room,
-        query.author,
-        query.outcome,
-        query.rule,
-        query.platform,
-        query.since,
-        query.until,
-        query.is_filtered,
-        query.is_degraded,
-    )
+    places = (query.room, query.author, query.outcome, query.rule, query.platform)
+    return ReceiptQuery(*places, query.since, query.until, query.is_filtered, query.is_degraded)
 
 
 def _parse_cursors(text: str | None, count: int) -> list[UUID | None]:
@@ -317,14 +291,8 @@ def _name_of(author: Entity | None) -> str | None:
 
 
 def _build_count(handle: AgentHandle, count: ReceiptCount) -> CountBody:
-    return CountBody(
-        outcome=count.outcome,
-        rule=count.rule,
-        count=count.count,
-        agent_id=handle.agent_id,
-        example_id=count.example.id,
-        headline=describe_receipt(count.example, handle.character.name),
-    )
+    headline = describe_receipt(count.example, handle.character.name)
+    return CountBody.build(count, agent_id=handle.agent_id, example_id=count.example.id, headline=headline)
 
 
 def _build_prompt(prompt: Mapping[str, Any], trace: Mapping[str, Any]) -> PromptBody:
@@ -343,12 +311,12 @@ async def _load_receipt(
 
     With `is_owner`, of the memories only those of its world: documents and what others said belong to the operator.
     """
-    replies = await load_replies(handle, receipt)
+    replies = await queries.load_replies(handle, receipt)
     conversations, turn_id = handle.conversations, receipt.turn_id
     is_answer = replies or receipt.outcome is Outcome.ANSWERED
     deliveries = await conversations.deliveries(turn_id) if turn_id and is_answer else []
     votes = await conversations.votes(turn_id) if turn_id and replies else None
-    message = await load_message(handle, receipt.memory_id)
+    message = await queries.load_message(handle, receipt.memory_id)
     world = await handle.conversations.world(room.world_id) if room else None
     trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
     own_world = room.world_id if room and is_owner else None
@@ -360,16 +328,16 @@ async def _load_receipt(
         world=world.name if world else None,
         gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],
         steps=build_steps(receipt, trace, deliveries) if trace else [],
-        memory=await load_used_memories(handle, trace["memories"], own_world) if trace else [],
+        memory=await queries.load_used_memories(handle, trace["memories"], own_world) if trace else [],
         has_prompts=bool(trace and trace["prompts"]) and not is_owner,
         message=message,
         replies=replies,
-        votes=VotesBody(liked=votes.liked, disliked=votes.disliked) if votes is not None else None,
+        votes=VotesBody.build(votes) if votes is not None else None,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )
 
 
-class OutboxQuery(AgentQuery):
+class OutboxQuery(schemas.AgentQuery):
     """Selection of undelivered parts; `state` may be repeated, without one parts in any state are listed."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 100
@@ -379,14 +347,14 @@ class OutboxQuery(AgentQuery):
     room: UUID | None = None
 
 
-class DecisionsRequest(RequestModel):
+class DecisionsRequest(schemas.RequestModel):
     """One decision about several parts."""
 
     ids: Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=1, max_length=200)]
     decision: Literal["send", "drop"]
 
 
-class OutboxResponse(ResponseModel):
+class OutboxResponse(schemas.ResponseModel):
     """Undelivered parts, the latest ones, in the order of sending; `next` is the `before` of the earlier ones.
 
     With filters a part of the list may be short, even empty, and have a `next`.
@@ -403,7 +371,7 @@ class DecisionResponse(UndeliveredPartBody):
     note: str
 
 
-class DecisionsResponse(ResponseModel):
+class DecisionsResponse(schemas.ResponseModel):
     """What came of each decision, in the order of the ids."""
 
     results: list[DecisionResult]
@@ -413,7 +381,7 @@ class DecisionsResponse(ResponseModel):
 class DeliveriesApi:
     """Handlers for undelivered parts."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
 
     @operation("GET", "/api/outbox", "outbox", Access.READ)
     async def list_parts(self, request: web.Request, query: OutboxQuery) -> OutboxResponse:
@@ -421,7 +389,7 @@ class DeliveriesApi:
         if query.room is not None:
             await self._directory.find_room(query.room)
         handles = self._directory.select_agents(query.agent)
-        keys = parse_page_keys(query.before, len(handles))
+        keys = queries.parse_page_keys(query.before, len(handles))
         states = frozenset(state for name in query.state or PartState for state in DELIVERY_STATES[name])
 
         def is_wanted(part: Delivery) -> bool:
@@ -435,7 +403,7 @@ class DeliveriesApi:
         for handle, key in zip(handles, keys, strict=True):
             page = await handle.lists.deliveries(states, before=key, limit=query.limit)
             pages.append(Page(tuple(item for item in page.items if is_wanted(item[1])), page.next))
-        parts, following = merge_pages(pages, keys, lambda part: part.created_at, query.limit)
+        parts, following = queries.merge_pages(pages, keys, lambda part: part.created_at, query.limit)
         bodies: dict[str, UndeliveredPartBody] = {}
         for number, handle in enumerate(handles):
             own = [part for of_agent, part in parts if of_agent == number]
@@ -486,21 +454,21 @@ ACTOR = "an operator"
 MAX_TEXT_LENGTH = 20_000
 
 
-class DraftsQuery(AgentQuery):
+class DraftsQuery(schemas.AgentQuery):
     """Selection of drafts: those that wait, those in another state, or all."""
 
     state: ProposalState | Literal["all"] = ProposalState.WAITING
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
-class DraftsResponse(ResponseModel):
+class DraftsResponse(schemas.ResponseModel):
     """The latest drafts, oldest first; `waiting` is how many wait in all."""
 
     drafts: list[DraftBody]
     waiting: int
 
 
-class DraftRequest(RequestModel):
+class DraftRequest(schemas.RequestModel):
     """A decision about a draft, as it was shown in a revision; without one, as it is now."""
 
     revision: Annotated[int, Field(ge=1)] | None = None
@@ -522,7 +490,7 @@ class DraftResponse(DraftBody):
 class DraftsApi:
     """Handlers for drafts; a decision that cannot be carried out is a conflict, whose message says why."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
 
     @operation("GET", "/api/drafts", "drafts", Access.READ)
     async def list_drafts(self, request: web.Request, query: DraftsQuery) -> DraftsResponse:

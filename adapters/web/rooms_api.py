@@ -11,6 +11,7 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import AwareDatetime, Field, StringConstraints, TypeAdapter, ValidationError
 
+from adapters.web import queries, schemas
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM
 from adapters.web.frames import ConversationFrame, LiveFrame
@@ -29,30 +30,6 @@ from adapters.web.messages import AnswerService, MessageService, MessageStreams
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.outgoing import build_message_body, build_notice_body
 from adapters.web.people_api import SOURCE
-from adapters.web.queries import (
-    AgentDirectory,
-    collect_page,
-    format_page_keys,
-    has_text,
-    is_conversation,
-    merge_pages,
-    parse_id,
-    parse_page_keys,
-)
-from adapters.web.schemas import (
-    KEY_ADAPTER,
-    AgentName,
-    AgentQuery,
-    EditRequest,
-    MessageBody,
-    MessageRequest,
-    MessageResponse,
-    OutcomeResponse,
-    Query,
-    RequestModel,
-    ResponseModel,
-    Text,
-)
 from bot import ChannelType, Entity, Memory, Outcome, Room, SettingError, derived_id, new_id, system_clock
 from bot.platform import (
     AgentHandle,
@@ -69,7 +46,7 @@ from bot.text import shorten
 Cursor = Annotated[str, Field(max_length=4000)]
 
 
-class RoomsQuery(AgentQuery):
+class RoomsQuery(schemas.AgentQuery):
     """Selection of rooms; `q` is a part of their name or of their id on the platform."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 100
@@ -79,7 +56,7 @@ class RoomsQuery(AgentQuery):
     q: Annotated[str, Field(max_length=200)] = ""
 
 
-class TakeOverRequest(RequestModel):
+class TakeOverRequest(schemas.RequestModel):
     """Who takes over, and why; with a `person` for that one only."""
 
     person: Annotated[UUID | None, Field(strict=False)] = None
@@ -96,46 +73,46 @@ class ListedTakeOverBody(TakeOverBody):
     person: str | None
 
 
-class TakeOversResponse(ResponseModel):
+class TakeOversResponse(schemas.ResponseModel):
     """The take-overs that hold, the oldest first."""
 
     take_overs: list[ListedTakeOverBody]
 
 
-class GiveBackRequest(RequestModel):
+class GiveBackRequest(schemas.RequestModel):
     """What is given back: a `person`, else the room, else everybody there."""
 
     person: Annotated[UUID | None, Field(strict=False)] = None
 
 
-class GiveBackResponse(ResponseModel):
+class GiveBackResponse(schemas.ResponseModel):
     """The take-overs that have ended."""
 
     ended: list[TakeOverBody]
 
 
-class InstructionsRequest(RequestModel):
+class InstructionsRequest(schemas.RequestModel):
     """New values by key, for the room or its whole world; a blank one removes what is set there."""
 
     values: Annotated[dict[str, Annotated[str, Field(max_length=4000)]], Field(max_length=20)]
     of_world: bool = False
 
 
-class CastRequest(RequestModel):
+class CastRequest(schemas.RequestModel):
     """Which character is added to a room or removed."""
 
     action: Literal["add", "remove"]
     agent_id: Annotated[UUID, Field(strict=False)]
 
 
-class WriteRequest(RequestModel):
+class WriteRequest(schemas.RequestModel):
     """What a person writes as the account of the bot, under their own `name`."""
 
     text: Annotated[str, Field(min_length=1, max_length=20_000)]
     name: Annotated[str, Field(max_length=100)] = ""
 
 
-class RoomBody(ResponseModel):
+class RoomBody(schemas.ResponseModel):
     """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC).
 
     `take_overs` are those that hold: of the room, or of people there. It `has_cast` where several characters share the
@@ -159,7 +136,7 @@ class RoomBody(ResponseModel):
     messages_today: int
 
 
-class RoomsResponse(ResponseModel):
+class RoomsResponse(schemas.ResponseModel):
     """Rooms, the most recently active first; `next` is the `before` of the others, null at the end.
 
     With filters a part may be short, even empty, and have a `next`: only so many rooms are examined for each.
@@ -169,7 +146,7 @@ class RoomsResponse(ResponseModel):
     next: str | None
 
 
-class MessagesQuery(Query):
+class MessagesQuery(schemas.Query):
     """Selection of a room's messages: older ones with `before`, newer ones with `after`.
 
     `outcome` and `rule` may be repeated and select messages to the agent; `to` is exclusive.
@@ -185,13 +162,13 @@ class MessagesQuery(Query):
     until: Annotated[AwareDatetime | None, Field(alias="to")] = None
 
 
-class RoomMessageBody(MessageBody):
+class RoomMessageBody(schemas.MessageBody):
     """A message of a room; one to the agent has the sentence of its outcome, if known."""
 
     headline: str | None = None
 
 
-class MessagesResponse(ResponseModel):
+class MessagesResponse(schemas.ResponseModel):
     """Messages of a room, oldest first.
 
     `next` is the `before` of the older ones (with `after`, the `after` of the newer ones), null where there are none;
@@ -207,32 +184,32 @@ class MessagesResponse(ResponseModel):
 class RoomsApi:
     """Handlers for the rooms of all platforms."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
 
     @operation("GET", "/api/rooms", "rooms", Access.READ)
     async def list_rooms(self, request: web.Request, query: RoomsQuery) -> RoomsResponse:
         """List rooms."""
         handles = self._directory.select_agents(query.agent)
-        keys = parse_page_keys(query.before, len(handles))
+        keys = queries.parse_page_keys(query.before, len(handles))
         wanted = RoomFilter(query.platform, query.world, query.q.strip())
         midnight = datetime.combine(system_clock().date(), time(), system_clock().tzinfo)
         pages = [
             await handle.lists.rooms(wanted, counted_since=midnight, before=key, limit=query.limit)
             for handle, key in zip(handles, keys, strict=True)
         ]
-        rooms, following = merge_pages(pages, keys, lambda summary: summary.last_event_at, query.limit)
+        rooms, following = queries.merge_pages(pages, keys, lambda summary: summary.last_event_at, query.limit)
         bodies = [_build_room_body(summary, handles[number]) for number, summary in rooms]
         return RoomsResponse(rooms=bodies, next=following)
 
     @operation("GET", "/api/rooms/{id}/messages", "messages", Access.ANY)
     async def list_messages(self, request: web.Request, query: MessagesQuery) -> MessagesResponse:
         """List the last messages of a room, or of those that the filters select."""
-        room_id = parse_id(request.match_info["id"])
+        room_id = queries.parse_id(request.match_info["id"])
         handle, room = await self._directory.find_room(room_id)
         if not is_own_room(GRANT.get(), room):
             raise build_not_found("room", room_id)
-        [before] = parse_page_keys(query.before, 1)
-        [after] = parse_page_keys(query.after, 1)
+        [before] = queries.parse_page_keys(query.before, 1)
+        [after] = queries.parse_page_keys(query.after, 1)
         wanted = MessageFilter(frozenset(query.outcome), frozenset(query.rule), query.author, query.since, query.until)
         if after is not None:
             if before is not None or wanted != MessageFilter():
@@ -247,12 +224,12 @@ class RoomsApi:
         bodies = [body for _, item in items for body in _build_messages(item, handle, authors)]
         return MessagesResponse(
             messages=bodies,
-            next=None if page.next is None else format_page_keys([page.next]),
-            newest=None if newest is None else format_page_keys([newest]),
+            next=None if page.next is None else queries.format_page_keys([page.next]),
+            newest=None if newest is None else queries.format_page_keys([newest]),
         )
 
     @operation("GET", "/api/take-overs", "take-overs", Access.READ)
-    async def list_take_overs(self, request: web.Request, query: AgentQuery) -> TakeOversResponse:
+    async def list_take_overs(self, request: web.Request, query: schemas.AgentQuery) -> TakeOversResponse:
         """List the take-overs that hold, of rooms and of people there."""
         listed = []
         for handle in self._directory.select_agents(query.agent):
@@ -276,7 +253,7 @@ class RoomsApi:
     @operation("POST", "/api/rooms/{id}/take-over", "take-over", Access.CHANGE, (404, 503))
     async def take_over(self, request: web.Request, read_body: ReadBody[TakeOverRequest]) -> TakeOverBody:
         """Answer in place of an agent in a room, or one person there; return the take-over that holds."""
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        handle, room = await self._directory.find_room(queries.parse_id(request.match_info["id"]))
         body = await read_body()
         try:
             return await handle.operations.take_over(
@@ -288,14 +265,14 @@ class RoomsApi:
     @operation("POST", "/api/rooms/{id}/give-back", "give-back", Access.CHANGE, (404, 503))
     async def give_back(self, request: web.Request, read_body: ReadBody[GiveBackRequest]) -> GiveBackResponse:
         """End the take-over of a room or of a person there, else those of all people there."""
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        handle, room = await self._directory.find_room(queries.parse_id(request.match_info["id"]))
         body = await read_body()
         return GiveBackResponse(ended=await handle.operations.give_back(room.id, body.person, source=SOURCE))
 
     @operation("GET", "/api/rooms/{id}/instructions", "room-instructions", Access.READ, (404,))
     async def show_instructions(self, request: web.Request) -> RoomInstructionsBody:
         """Return what is set for a room, by the character's file, operators and admins."""
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        handle, room = await self._directory.find_room(queries.parse_id(request.match_info["id"]))
         return await handle.operations.instructions(room.id, handle.character.rooms)
 
     @operation("PUT", "/api/rooms/{id}/instructions", "set-room-instructions", Access.CHANGE, (404, 503))
@@ -303,7 +280,7 @@ class RoomsApi:
         self, request: web.Request, read_body: ReadBody[InstructionsRequest]
     ) -> RoomInstructionsBody:
         """Set values of a room or its world, or remove them with blank ones; return what is in effect then."""
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        handle, room = await self._directory.find_room(queries.parse_id(request.match_info["id"]))
         body = await read_body()
         try:
             return await handle.operations.set_instructions(
@@ -331,7 +308,7 @@ class RoomsApi:
             raise HttpProblem(422, "invalid_request", str(error)) from None
 
     async def _find_cast(self, request: web.Request) -> tuple[AgentHandle, Room, RoomCast]:
-        room_id = parse_id(request.match_info["id"])
+        room_id = queries.parse_id(request.match_info["id"])
         handle, room = await self._directory.find_room(room_id)
         if (cast := handle.casts.get(room.platform)) is None:
             raise build_not_found("cast of room", room_id)
@@ -340,7 +317,7 @@ class RoomsApi:
     @operation("POST", "/api/rooms/{id}/write", "write-as-agent", Access.CHANGE, (404, 503), handles_key=True)
     async def write(self, request: web.Request, read_body: ReadBody[WriteRequest]) -> SaidResponse:
         """Send what a person writes as the account of the bot, marked as theirs."""
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        handle, room = await self._directory.find_room(queries.parse_id(request.match_info["id"]))
         body, key = await read_body(), _read_key(request)
         return await handle.operations.write_as_agent(room.id, body.text, name=body.name, key=key or "")
 
@@ -372,7 +349,7 @@ def _build_messages(item: ListedMessage, handle: AgentHandle, authors: dict[UUID
 class MessagesApi:
     """Handlers for messages to agents."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
     _message_service: MessageService
     _streams: MessageStreams
     _answers: AnswerService
@@ -381,8 +358,8 @@ class MessagesApi:
         "POST", "/api/agents/{agent}/messages", "say", Access.CHAT, (404, 503), can_stream=True, handles_key=True
     )
     async def send_message(
-        self, request: web.Request, read_body: ReadBody[MessageRequest]
-    ) -> MessageResponse | web.StreamResponse:
+        self, request: web.Request, read_body: ReadBody[schemas.MessageRequest]
+    ) -> schemas.MessageResponse | web.StreamResponse:
         """Send an agent, by id or name, a message or a command such as `/help`, and wait for its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
         body = await read_body()
@@ -399,24 +376,26 @@ class MessagesApi:
         return await self._message_service.wait_response(handle, receipt, submitted.room)
 
     @operation("POST", "/api/messages/{id}/stop", "stop_answer", Access.CHAT, (404, 409, 503))
-    async def stop_answer(self, request: web.Request) -> OutcomeResponse:
+    async def stop_answer(self, request: web.Request) -> schemas.OutcomeResponse:
         """Stop the answer to a message, named by its id or its reply's, and return its outcome."""
-        message_id = parse_id(request.match_info["id"])
+        message_id = queries.parse_id(request.match_info["id"])
         return await self._answers.stop(message_id, GRANT.get())
 
     @operation(
         "POST", "/api/messages/{id}/regenerate", "regenerate", Access.CHAT, (404, 409, 422, 503), handles_key=True
     )
-    async def regenerate_answer(self, request: web.Request) -> MessageResponse:
+    async def regenerate_answer(self, request: web.Request) -> schemas.MessageResponse:
         """Answer a message once more, named by its id or its reply's, and wait for the outcome."""
-        message_id, key = parse_id(request.match_info["id"]), _read_key(request)
+        message_id, key = queries.parse_id(request.match_info["id"]), _read_key(request)
         receipt = await self._answers.repeat(message_id, GRANT.get(), key or "")
         return await self._answers.wait_response(receipt)
 
     @operation("PUT", "/api/messages/{id}", "edit_message", Access.CHAT, (404, 409, 503), handles_key=True)
-    async def edit_message(self, request: web.Request, read_body: ReadBody[EditRequest]) -> MessageResponse:
+    async def edit_message(
+        self, request: web.Request, read_body: ReadBody[schemas.EditRequest]
+    ) -> schemas.MessageResponse:
         """Replace the text of a message to an agent, and wait for the outcome of the new one."""
-        message_id, key = parse_id(request.match_info["id"]), _read_key(request)
+        message_id, key = queries.parse_id(request.match_info["id"]), _read_key(request)
         await self._answers.find(message_id, GRANT.get())
         body = await read_body()
         receipt = await self._answers.edit(message_id, body.text, GRANT.get(), key or "")
@@ -426,17 +405,17 @@ class MessagesApi:
 def _read_key(request: web.Request) -> str | None:
     """Return the idempotency key of a request's header. Raises HttpProblem for an invalid one."""
     key = request.headers.get("Idempotency-Key")
-    return None if key is None else validate_with(KEY_ADAPTER, key)
+    return None if key is None else validate_with(schemas.KEY_ADAPTER, key)
 
 
 PageKeys = dict[UUID, tuple[int, ...]]
 PAGE_KEYS = TypeAdapter[PageKeys](PageKeys)
 NO_KEY: PageKey = ()
 MAX_PAGES = 5  # of rooms that are examined for one page of conversations
-Title = Annotated[Text, StringConstraints(strip_whitespace=True, max_length=200)]
+Title = Annotated[schemas.Text, StringConstraints(strip_whitespace=True, max_length=200)]
 
 
-class ConversationsQuery(AgentQuery):
+class ConversationsQuery(schemas.AgentQuery):
     """Selection of conversations: those with `q` in their title; `before` is the `next` of the page before it."""
 
     q: Annotated[str, Field(max_length=200)] = ""
@@ -444,20 +423,20 @@ class ConversationsQuery(AgentQuery):
     before: Annotated[str, Field(max_length=4000)] | None = None
 
 
-class ConversationRequest(RequestModel):
+class ConversationRequest(schemas.RequestModel):
     """A new conversation with an agent, by id or name; without a title, its first message gives it one."""
 
-    agent: AgentName | None = None
+    agent: schemas.AgentName | None = None
     title: Title = ""
 
 
-class TitleRequest(RequestModel):
+class TitleRequest(schemas.RequestModel):
     """The new title of a conversation."""
 
     title: Annotated[Title, StringConstraints(min_length=1)]
 
 
-class ConversationBody(ResponseModel):
+class ConversationBody(schemas.ResponseModel):
     """A conversation: its room's id, and the name by which messages and the WebSocket name the room."""
 
     id: UUID
@@ -468,14 +447,14 @@ class ConversationBody(ResponseModel):
     updated_at: datetime | None = None
 
 
-class ConversationsResponse(ResponseModel):
+class ConversationsResponse(schemas.ResponseModel):
     """Conversations with at least one message, the most recently active first."""
 
     conversations: list[ConversationBody]
     next: str | None
 
 
-class DeletedConversation(ResponseModel):
+class DeletedConversation(schemas.ResponseModel):
     """A deleted conversation, and the number of its messages."""
 
     id: UUID
@@ -486,7 +465,7 @@ class DeletedConversation(ResponseModel):
 class ConversationsApi:
     """Handlers for conversations; a chat token sees its own, other tokens those that belong to no chat token."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
     _publish: Callable[[LiveFrame], None]
 
     @operation("GET", "/api/conversations", "conversations", Access.ANY)
@@ -520,7 +499,9 @@ class ConversationsApi:
         handle = self._directory.find_agent(body.agent)
         header = request.headers.get("Idempotency-Key")
         name = (
-            new_id().hex if header is None else derived_id(GRANT.get().token_id, validate_with(KEY_ADAPTER, header)).hex
+            new_id().hex
+            if header is None
+            else derived_id(GRANT.get().token_id, validate_with(schemas.KEY_ADAPTER, header)).hex
         )
         participant = Participant.build(f"{CONVERSATION_PREFIX}{name}", "guest", GRANT.get())
         stored = await handle.conversations.room(room_id_of(handle.agent_id, participant.room))
@@ -567,9 +548,9 @@ class ConversationsApi:
 
     async def _find(self, request: web.Request) -> tuple[AgentHandle, Room]:
         """Return a conversation that the token may see. Raises HttpProblem (404) for any other."""
-        room_id = parse_id(request.match_info["id"])
+        room_id = queries.parse_id(request.match_info["id"])
         handle, room = await self._directory.find_room(room_id)
-        if not is_conversation(room) or not is_own_room(GRANT.get(), room):
+        if not queries.is_conversation(room) or not is_own_room(GRANT.get(), room):
             raise build_not_found("conversation", room_id)
         return handle, room
 
@@ -590,7 +571,7 @@ async def _find_conversations(
         found += [
             (key, item)
             for key, item in page.items
-            if is_conversation(item.room) and item.last_event_at and folded_text in item.room.name.casefold()
+            if queries.is_conversation(item.room) and item.last_event_at and folded_text in item.room.name.casefold()
         ]
         before = page.next
         if before is None or len(found) >= limit:
@@ -636,13 +617,13 @@ MAX_OF_EACH_KIND = 5
 MAX_TITLE_LENGTH = 100
 
 
-class SearchQuery(AgentQuery):
+class SearchQuery(schemas.AgentQuery):
     """Part of a name, words of a message, or an id."""
 
     q: Annotated[str, StringConstraints(strip_whitespace=True), Field(max_length=200)] = ""
 
 
-class SearchHit(ResponseModel):
+class SearchHit(schemas.ResponseModel):
     """What was found, with its title and a line that says where it is; a message has the receipt that tells of it."""
 
     kind: Literal["room", "person", "message", "receipt"]
@@ -653,7 +634,7 @@ class SearchHit(ResponseModel):
     receipt_id: UUID | None = None
 
 
-class SearchResponse(ResponseModel):
+class SearchResponse(schemas.ResponseModel):
     """What was found, at most five of each kind."""
 
     results: list[SearchHit]
@@ -663,7 +644,7 @@ class SearchResponse(ResponseModel):
 class SearchApi:
     """Handler of the search."""
 
-    _directory: AgentDirectory
+    _directory: queries.AgentDirectory
 
     @operation("GET", "/api/search", "search", Access.READ)
     async def search(self, request: web.Request, query: SearchQuery) -> SearchResponse:
@@ -707,8 +688,8 @@ async def _find_people(handle: AgentHandle, text: str) -> list[Entity]:
         people = await handle.people.latest(limit, before)
         return [((item.activity.last_at, item.entity.id), item.entity) for item in people if item.activity is not None]
 
-    found, _ = await collect_page(
-        fetch, lambda entity: has_text(text, (*entity.names, entity.external_id)), MAX_OF_EACH_KIND, None
+    found, _ = await queries.collect_page(
+        fetch, lambda entity: queries.has_text(text, (*entity.names, entity.external_id)), MAX_OF_EACH_KIND, None
     )
     return found
 

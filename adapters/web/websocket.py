@@ -10,19 +10,11 @@ from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from adapters.web import frames
+from adapters.web import frames, json_io
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.frames import SubscribedFrame, SubscribeFrame
 from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
-from adapters.web.json_io import (
-    HttpProblem,
-    JsonResponder,
-    build_stopping,
-    build_unavailable,
-    parse_json,
-    validate_with,
-)
 from adapters.web.live import (
     ControlRequested,
     DraftDelta,
@@ -55,7 +47,7 @@ class WebSocketServer:
     directory: AgentDirectory
     message_service: MessageService
     broadcaster: RoomBroadcaster
-    responder: JsonResponder
+    responder: json_io.JsonResponder
     limits: Limits
     live: LiveUpdates
     answers: AnswerService
@@ -64,7 +56,7 @@ class WebSocketServer:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Talk over a WebSocket; its frames are ClientFrame and ServerFrame."""
         if len(self._open) >= self.limits.max_sockets:
-            raise HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
+            raise json_io.HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
         socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT,
             heartbeat=self.limits.heartbeat_seconds,
@@ -72,7 +64,7 @@ class WebSocketServer:
             compress=False,
         )
         if not _is_handshake(socket, request):
-            raise HttpProblem(
+            raise json_io.HttpProblem(
                 426, "upgrade_required", "this address needs a WebSocket handshake", {"Upgrade": "websocket"}
             )
         self._open.add(socket)
@@ -150,10 +142,10 @@ class _Session:
 
     async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
         with self._report_problems():
-            document = parse_json(data)
+            document = json_io.parse_json(data)
             client_id = document.get("client_id") if isinstance(document, dict) else None
             with self._report_problems(client_id[:200] if isinstance(client_id, str) else None):
-                match validate_with(frames.CLIENT_FRAME_ADAPTER, document):
+                match json_io.validate_with(frames.CLIENT_FRAME_ADAPTER, document):
                     case frames.HelloFrame() as hello:
                         await self._join_room(hello)
                     case frames.SendFrame() as send_frame:
@@ -170,12 +162,14 @@ class _Session:
         """Send an error frame for a problem raised in the block."""
         try:
             yield
-        except HttpProblem as problem:
+        except json_io.HttpProblem as problem:
             self._send(frames.ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
         except InboxClosed:
-            self._send(frames.ErrorFrame(code="stopping", message=build_stopping().message, client_id=client_id))
+            self._send(
+                frames.ErrorFrame(code="stopping", message=json_io.build_stopping().message, client_id=client_id)
+            )
         except TemporaryError as error:
-            unavailable_problem = build_unavailable(error)
+            unavailable_problem = json_io.build_unavailable(error)
             self._send(
                 frames.ErrorFrame(
                     code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id
@@ -231,7 +225,7 @@ class _Session:
         """Return where to write and as whom. Raises HttpProblem without a room, or if the token may only read."""
         self._grant.require(Access.CHAT)
         if self._joined is None:
-            raise HttpProblem(409, "hello_first", "send a hello frame before the first message")
+            raise json_io.HttpProblem(409, "hello_first", "send a hello frame before the first message")
         return self._joined
 
     def _start_command(self, command: frames.CommandFrame | frames.SelectFrame, group: asyncio.TaskGroup) -> None:
@@ -242,7 +236,7 @@ class _Session:
     def _start_task(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         if self._running_commands >= MAX_RUNNING_COMMANDS:
             coroutine.close()
-            raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
+            raise json_io.HttpProblem(429, "too_many_commands", "wait for the commands in progress")
         self._running_commands += 1
         group.create_task(coroutine).add_done_callback(self._on_command_done)
 

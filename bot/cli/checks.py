@@ -20,16 +20,7 @@ from typing import Protocol
 from bot.background.maintenance import BackupFolder, find_backup_problem
 from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
-from bot.cli.characters import (
-    ENV_FILE,
-    WEB,
-    CharacterConfig,
-    Platform,
-    format_sections,
-    ignored_settings_note,
-    list_platforms,
-    measure_sections,
-)
+from bot.cli import characters
 from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, find_settings_groups, list_variables
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
@@ -96,13 +87,13 @@ def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
         yield Finding(FindingStatus.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
 
 
-def check_description(config: CharacterConfig) -> Iterator[Finding]:
+def check_description(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Report what of the character's file the prompts hold."""
-    if lines := format_sections(measure_sections(config.loaded.character, config.plugins)):
+    if lines := characters.format_sections(characters.measure_sections(config.loaded.character, config.plugins)):
         yield Finding(FindingStatus.OK, "character", f"\n{'':<17}".join(lines))
 
 
-def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
+def check_plugins(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, whether they can be used together, and notes about the others."""
     yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
     try:
@@ -140,13 +131,15 @@ def check_settings(
 
 def _check_env_file(settings: Settings, known_names: Collection[str]) -> Iterator[Finding]:
     """Report the lines of `.env` that set nothing, and names that look misspelled."""
-    for number in find_unreadable_lines(ENV_FILE):
-        yield Finding(FindingStatus.WARN, "settings", f"{ENV_FILE}, line {number}: it sets nothing", "write NAME=value")
+    for number in find_unreadable_lines(characters.ENV_FILE):
+        yield Finding(
+            FindingStatus.WARN, "settings", f"{characters.ENV_FILE}, line {number}: it sets nothing", "write NAME=value"
+        )
     for name in settings:
-        if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
+        if settings.source_of(name) == str(characters.ENV_FILE) and name not in known_names:
             closest = find_closest(name, known_names, max_share=MAX_MISSPELT_SHARE)
             if closest is not None:
-                message = f"{name} (in {ENV_FILE}) is not a known variable"
+                message = f"{name} (in {characters.ENV_FILE}) is not a known variable"
                 yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {closest}?")
 
 
@@ -185,7 +178,7 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
         return
     state = "writable" if existing_folder == folder else "created when first needed"
     yield Finding(FindingStatus.OK, "data", f"{folder}: {state}")
-    paths = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
+    paths = [characters.ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in paths:
         if path.exists() and path.stat().st_mode & OTHERS_MODE_BITS:
             yield _check_permissions(path, fix=fix)
@@ -205,7 +198,7 @@ def _check_permissions(path: Path, *, fix: bool) -> Finding:
     return Finding(FindingStatus.OK, "data", f"{path}: others can no longer read it")
 
 
-def check_database(config: CharacterConfig) -> Iterator[Finding]:
+def check_database(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Check the database; a running bot may be using it."""
     storage = find_storage(config.plugins)
     if storage is None:
@@ -239,7 +232,7 @@ def _check_backups(storage: Storage, settings: Settings) -> Iterator[Finding]:
     yield Finding(FindingStatus.OK, "backups", f"{folder.path}: {state}")
 
 
-def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
+def check_port(config: characters.CharacterConfig, platform: characters.Platform) -> Iterator[Finding]:
     """Check that the port of the web page is free, or used by the character's own running bot and that it is well."""
     if platform.spec is None or not platform.is_on:
         return
@@ -263,7 +256,7 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
         yield Finding(FindingStatus.OK, "port", f"{host}:{port} is free")
 
 
-def _check_running_bot(config: CharacterConfig) -> Finding | None:
+def _check_running_bot(config: characters.CharacterConfig) -> Finding | None:
     """Return the state of the process that runs this character; None if no such process has the port."""
     try:
         running_bot = find_own_bot(config)
@@ -278,7 +271,7 @@ def _check_running_bot(config: CharacterConfig) -> Finding | None:
     return Finding(FindingStatus.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
 
 
-def check_platform(platform: Platform) -> Iterator[Finding]:
+def check_platform(platform: characters.Platform) -> Iterator[Finding]:
     """Report whether `bot run` would start a platform."""
     state = "on" if platform.is_on else f"off, {platform.off_reason}"
     yield Finding(FindingStatus.OK, "platforms", f"{platform.name}: {state}")
@@ -289,14 +282,14 @@ RETRY_ADVICE = "check the network and the platform's status page, then try again
 MAX_PARKED_LISTED = 5
 
 
-def check_accounts(config: CharacterConfig, platforms: Sequence[Platform]) -> Iterator[Finding]:
+def check_accounts(config: characters.CharacterConfig, platforms: Sequence[characters.Platform]) -> Iterator[Finding]:
     """Check the account on each platform that is on, without any visible effect there."""
     for platform in platforms:
         if platform.is_on and platform.spec is not None and platform.spec.check is not None:
             yield from _check_account(config, platform)
 
 
-def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
+def _check_account(config: characters.CharacterConfig, platform: characters.Platform) -> Iterator[Finding]:
     try:
         report = asyncio.run(_run_account_check(config, platform))
     except TimeoutError:
@@ -316,7 +309,7 @@ def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Find
             yield Finding(FindingStatus.WARN, "account", f"{report.location}: {warning}")
 
 
-async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
+async def _run_account_check(config: characters.CharacterConfig, platform: characters.Platform) -> CheckReport:
     """Run a platform's account check, with access to its stored cursors."""
 
     async def read_cursor(platform_name: str, account: str, name: str) -> str | None:
@@ -334,7 +327,7 @@ async def _run_account_check(config: CharacterConfig, platform: Platform) -> Che
         return await platform.spec.check(config.settings, read_cursor)
 
 
-def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
+def check_tasks(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Check the stored tasks; an unreadable database is reported by its own check."""
     if find_storage(config.plugins) is None:
         return
@@ -373,7 +366,7 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
 
 def check_configuration(
     settings: Settings,
-    config: CharacterConfig | None,
+    config: characters.CharacterConfig | None,
     reported: Sequence[str] = (),
     *,
     fix: bool = False,
@@ -388,7 +381,7 @@ def check_configuration(
     if config is None:
         unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
     settings = settings.with_models(*(group.model for group in groups))
-    for note in ignored_settings_note(settings):
+    for note in characters.ignored_settings_note(settings):
         yield Finding(FindingStatus.WARN, "settings", note)
     yield from check_settings(settings, groups, reported, unchecked)
     with suppress(SettingError):
@@ -399,9 +392,9 @@ def check_configuration(
     yield from check_plugins(config)
     yield from check_database(config)
     yield from check_tasks(config)
-    for platform in list_platforms([config]):
+    for platform in characters.list_platforms([config]):
         yield from check_platform(platform)
-        if platform.name == WEB and not is_running:
+        if platform.name == characters.WEB and not is_running:
             yield from check_port(config, platform)
     yield from check_budget(settings)
     yield from check_control(settings)

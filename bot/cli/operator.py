@@ -20,22 +20,9 @@ from string import Template
 from typing import Any
 
 import bot.store
-from bot.characters import (
-    LoadedCharacter,
-    load_character,
-    parse_character,
-    read_character_source,
-    write_character_source,
-)
+from bot import characters
+from bot.characters import exchange
 from bot.characters.cards import write_png_card
-from bot.characters.exchange import (
-    ImportedCharacter,
-    export_card,
-    export_character,
-    file_stem,
-    find_characters,
-    import_character,
-)
 from bot.characters.secrets import HiddenSecrets, find_named_versions
 from bot.characters.source import Format, Note, text_version
 from bot.cli import checks
@@ -68,21 +55,8 @@ from bot.domain.character import Character, ProviderKind
 from bot.domain.ledger import ModelCall, Receipt
 from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
+from bot.operate import tools
 from bot.operate.results import ReplayBody
-from bot.operate.tools import (
-    CharacterCheck,
-    CharacterText,
-    FileConflict,
-    Finding,
-    FindingStatus,
-    OperatorTools,
-    PluginState,
-    PromptSection,
-    SectionShare,
-    StoredVersion,
-    TrialReply,
-    VariableState,
-)
 from bot.pipeline.respond import REPLY_ACTION, answer_context, build_reply
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
 from bot.plugin_system.plugin import Plugin, merge_templates
@@ -113,10 +87,10 @@ async def compose_prompt(
     return await compose_first_request(trial_agent, registry, message)
 
 
-def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[PromptSection]:
+def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[tools.PromptSection]:
     """Return the parts of a prompt in its order: their texts are all of it, but for the space between them."""
     specs = {spec.name: spec for spec in registry.build_catalog().providers}
-    sections = [PromptSection(PromptPartKind.CHARACTER, "system", request.system)] if request.system else []
+    sections = [tools.PromptSection(PromptPartKind.CHARACTER, "system", request.system)] if request.system else []
     position = 0
     texts = [(name, text) for name, result in turn.state.results.items() if (text := result.text.strip())]
     found = [(start, name, text) for name, text in texts if (start := request.prompt.find(text)) >= 0]
@@ -126,22 +100,22 @@ def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[P
         sections += _rules(request.prompt[position:start])
         spec = specs.get(name)
         kind = KINDS.get(spec.kind, PromptPartKind.PROVIDER) if spec is not None else PromptPartKind.PROVIDER
-        sections.append(PromptSection(kind, name, text, spec.plugin if spec is not None else ""))
+        sections.append(tools.PromptSection(kind, name, text, spec.plugin if spec is not None else ""))
         position = start + len(text)
     sections += _rules(request.prompt[position:])
     for tool in request.tools:
         described = json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False)
-        sections.append(PromptSection(PromptPartKind.ACTION, f"function {tool.name}", described))
+        sections.append(tools.PromptSection(PromptPartKind.ACTION, f"function {tool.name}", described))
     return sections
 
 
-async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
+async def try_reply(turn: Turn, request: TextRequest) -> tools.TrialReply:
     """Ask the model for an answer; the call is counted in the costs of the agent. Raises ModelError."""
     started = time.monotonic()
     result = await turn.agent.models.text(replace(request, purpose=Purpose.CHECK), ModelType.TEXT_LARGE)
     reply = build_reply(result, answer_context(turn, request))
     usage = result.usage
-    return TrialReply(
+    return tools.TrialReply(
         text=reply.text,
         actions=tuple(name for name in reply.actions if fold_name(name) != REPLY_ACTION),
         model=result.model,
@@ -152,8 +126,8 @@ async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
     )
 
 
-def _rules(text: str) -> list[PromptSection]:
-    return [PromptSection(PromptPartKind.RULES, "instructions", text.strip("\n"))] if text.strip() else []
+def _rules(text: str) -> list[tools.PromptSection]:
+    return [tools.PromptSection(PromptPartKind.RULES, "instructions", text.strip("\n"))] if text.strip() else []
 
 
 def _cost_of(agent: Agent, result: TextResult) -> float | None:
@@ -192,32 +166,32 @@ class CharacterStore:
     known_secrets: frozenset[str]
     clock: Clock
 
-    def read(self, version: str = "") -> CharacterText:
+    def read(self, version: str = "") -> tools.CharacterText:
         """Return the file, or a stored version. Raises LookupError for an unknown version."""
-        text = self._read_version(version) if version else read_character_source(self.path)
+        text = self._read_version(version) if version else characters.read_character_source(self.path)
         is_writable = os.access(self.path, os.W_OK) and os.access(self.path.resolve().parent, os.W_OK)
         visible_text = HiddenSecrets(text, self.known_secrets, version).visible_text
-        return CharacterText(str(self.path), visible_text, text_version(text), is_writable)
+        return tools.CharacterText(str(self.path), visible_text, text_version(text), is_writable)
 
-    def versions(self) -> list[StoredVersion]:
+    def versions(self) -> list[tools.StoredVersion]:
         """List the stored versions, the newest first."""
         return [stored for _, stored in self._stored()]
 
     def restore_secrets(self, visible_text: str) -> str:
         """Return an edited text with the secrets of the file, and of stored versions, in their places."""
-        return self._restore(visible_text, read_character_source(self.path))
+        return self._restore(visible_text, characters.read_character_source(self.path))
 
     def check_version(self, version: str) -> None:
         """Raise FileConflict if the file has another version."""
-        if text_version(read_character_source(self.path)) != version:
-            raise FileConflict(
+        if text_version(characters.read_character_source(self.path)) != version:
+            raise tools.FileConflict(
                 f"{self.path} has changed since it was opened here: nothing was saved; copy what you wrote, and open "
                 "the file again"
             )
 
     def replace(self, visible_text: str) -> None:
         """Replace the file by an edited text, and store the old one."""
-        old_text = read_character_source(self.path)
+        old_text = characters.read_character_source(self.path)
         text = self._restore(visible_text, old_text)
         if REDACTED in text and REDACTED not in old_text:
             raise CharacterError(f"{REDACTED} stands for a secret that is not in the file: write what belongs there")
@@ -225,7 +199,7 @@ class CharacterStore:
             text = text.replace("\n", "\r\n")  # a browser has changed the line ends
         if text != old_text:
             self._store_version(old_text)
-            write_character_source(self.path.resolve(), text, mode=self.path.stat().st_mode & 0o777)
+            characters.write_character_source(self.path.resolve(), text, mode=self.path.stat().st_mode & 0o777)
 
     def _restore(self, visible_text: str, text: str) -> str:
         for version in find_named_versions(visible_text):
@@ -240,21 +214,21 @@ class CharacterStore:
         file = next((file for file, stored in self._stored() if stored.version == version), None)
         if file is None:
             raise LookupError(version)
-        return read_character_source(file)
+        return characters.read_character_source(file)
 
     @property
     def _folder(self) -> Path:
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogatepass")).hexdigest()
         return self.data_folder / FOLDER / f"{self.path.stem}-{digest[:8]}"
 
-    def _stored(self) -> list[tuple[Path, StoredVersion]]:
+    def _stored(self) -> list[tuple[Path, tools.StoredVersion]]:
         """Return the stored versions with their files, the newest first."""
         found = []
         with suppress(FileNotFoundError, NotADirectoryError):
             for file in sorted(self._folder.iterdir(), reverse=True):
                 if match := VERSION_NAME.fullmatch(file.name):
                     replaced_at = datetime.strptime(match[1], TIME_FORMAT).replace(tzinfo=UTC)
-                    found.append((file, StoredVersion(match[2], replaced_at, file.stat().st_size)))
+                    found.append((file, tools.StoredVersion(match[2], replaced_at, file.stat().st_size)))
         return found
 
     def _store_version(self, text: str) -> None:
@@ -265,7 +239,7 @@ class CharacterStore:
         except OSError as error:
             raise CharacterError(f"{self._folder} cannot be created: {error.strerror or error}") from None
         earlier = [file for file, stored in self._stored() if stored.version == text_version(text)]
-        write_character_source(self._folder / name, text, mode=0o600)
+        characters.write_character_source(self._folder / name, text, mode=0o600)
         for file in (*earlier, *(file for file, _ in self._stored()[MAX_VERSIONS:])):
             with suppress(OSError):
                 file.unlink()
@@ -279,7 +253,7 @@ class CheckResult:
     """
 
     path: Path
-    loaded: LoadedCharacter | None = None
+    loaded: characters.LoadedCharacter | None = None
     settings: Settings | None = None
     plugins: tuple[str, ...] = ()
     code: tuple[PluginSource, ...] = ()
@@ -321,7 +295,7 @@ class CheckResult:
 def check_file(path: Path) -> CheckResult:
     """Check a file as `bot character check` does; code that it brings runs only where all of it is trusted."""
     try:
-        loaded = load_character(path)
+        loaded = characters.load_character(path)
     except CharacterError as error:
         return CheckResult(path, error=error)
     return _check_loaded(path, loaded, imports_trusted=True)
@@ -330,13 +304,13 @@ def check_file(path: Path) -> CheckResult:
 def check_text(path: Path, text: str) -> CheckResult:
     """Check a text as if it were the file at this path, without running code that it brings."""
     try:
-        loaded = parse_character(text, source=str(path))
+        loaded = characters.parse_character(text, source=str(path))
     except CharacterError as error:
         return CheckResult(path, error=error)
     return _check_loaded(path, loaded)
 
 
-def _check_loaded(path: Path, loaded: LoadedCharacter, *, imports_trusted: bool = False) -> CheckResult:
+def _check_loaded(path: Path, loaded: characters.LoadedCharacter, *, imports_trusted: bool = False) -> CheckResult:
     own_settings = load_settings(loaded.character.settings, loaded.secrets, environment={}, env_file=Path(os.devnull))
     try:
         for group in CORE_GROUPS:
@@ -356,7 +330,7 @@ def _check_loaded(path: Path, loaded: LoadedCharacter, *, imports_trusted: bool 
     return CheckResult(path, loaded, settings, found.notes, code, trusted_code, sections)
 
 
-def _find_plugins(path: Path, loaded: LoadedCharacter, *, imports_local: bool) -> LoadedPlugins:
+def _find_plugins(path: Path, loaded: characters.LoadedCharacter, *, imports_local: bool) -> LoadedPlugins:
     """Return the named plugins with notes; without `imports_local` those that have a path are checked only.
 
     Raises PluginError for plugins that cannot be used together.
@@ -390,7 +364,7 @@ MISSING_DOCUMENT = "{name} is not copied: there is no such file beside the chara
 class WrittenCharacter:
     """An imported character, the files that were written for it (first its own), and notes on its plugins."""
 
-    imported: ImportedCharacter
+    imported: exchange.ImportedCharacter
     files: tuple[Path, ...]
     plugins: tuple[str, ...] = ()
 
@@ -412,10 +386,10 @@ class WrittenCharacter:
 
 def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> list[WrittenCharacter]:
     """Import a file, or each character of a folder, into `folder`. No file is replaced. Raises CharacterError."""
-    paths = find_characters(path) if path.is_dir() else [path]
+    paths = exchange.find_characters(path) if path.is_dir() else [path]
     if len(paths) > 1 and lorebooks:
         raise CharacterError(f"{path}: a lorebook belongs to one character: name its file, not the folder")
-    imported = [import_character(item, lorebooks) for item in paths]
+    imported = [exchange.import_character(item, lorebooks) for item in paths]
     return [_check_source(_write(item, folder)) for item in imported]
 
 
@@ -444,7 +418,7 @@ def write_starter(path: Path, name: str) -> Path:
     """
     template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
     text = Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])
-    parse_character(text, source=str(path))
+    characters.parse_character(text, source=str(path))
     _write_new(path, text.encode(), creates_folder=False)
     folder = path.parent / "scenes" / path.stem
     scenes = files("bot.cli").joinpath("templates", "scenes.txt").read_text(encoding="utf-8")
@@ -460,21 +434,21 @@ def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: P
 
     Without a target it is NAME.json, NAME.card.json or NAME.card.png; NAME.elizaos.json where that is the file itself.
     """
-    character = load_character(path).character
+    character = characters.load_character(path).character
     if is_card or picture:
         return _write_card(character, target, picture)
     if target is None:
-        stem = file_stem(character.name)
+        stem = exchange.file_stem(character.name)
         target = Path(f"{stem}.json")
         target = Path(f"{stem}.elizaos.json") if target.resolve() == path.resolve() else target
-    _write_new(target, _to_text(export_character(character)).encode())
+    _write_new(target, _to_text(exchange.export_character(character)).encode())
     return target
 
 
 def _write_card(character: Character, target: Path | None, picture: Path | None) -> Path:
-    text = _to_text(export_card(character)).encode()
+    text = _to_text(exchange.export_card(character)).encode()
     suffix = ".png" if picture else ".json"
-    target = target or Path(f"{file_stem(character.name)}.card{suffix}")
+    target = target or Path(f"{exchange.file_stem(character.name)}.card{suffix}")
     if target.suffix.lower() == ".png" and picture is None:
         raise CharacterError(f"{target}: a card in a picture needs one: name it with --picture FILE.png")
     if picture is None:
@@ -488,8 +462,8 @@ def _write_card(character: Character, target: Path | None, picture: Path | None)
     return target
 
 
-def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
-    file = folder / f"{file_stem(imported.name)}.json"
+def _write(imported: exchange.ImportedCharacter, folder: Path) -> WrittenCharacter:
+    file = folder / f"{exchange.file_stem(imported.name)}.json"
     found = {name: _find_places(imported.path.parent, name, folder) for name in imported.documents}
     places = [place for place in found.values() if place]
     missing = [Note("", 1, MISSING_DOCUMENT.format(name=name)) for name, place in found.items() if not place]
@@ -567,7 +541,7 @@ def list_plugin_states(
     inactive: Mapping[str, str],
     failures: Mapping[type, str],
     installed: Sequence[Mapping[str, Any]],
-) -> list[PluginState]:
+) -> list[tools.PluginState]:
     """Return the installed plugins, those with a problem first.
 
     `failures` are those of services, by class; `installed` is what `read_installed_plugins` returns.
@@ -588,7 +562,7 @@ def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures
     return causes
 
 
-def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> PluginState:
+def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> tools.PluginState:
     advice = LOG_ADVICE if cause else ""
     if card["reason"] and not cause:
         advice = f"name {card['name']!r} among the plugins of {config.path.name}, and start the bot again"
@@ -596,7 +570,7 @@ def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) 
             advice = "set it in .env or the environment, and start the bot again"
         if card.get("install"):
             advice = f"{advice}; packages of it are not installed: {card['install']}"
-    return PluginState(
+    return tools.PluginState(
         name=card["name"],
         description=card["description"],
         state="failed" if cause else "off" if card["reason"] else "on",
@@ -609,20 +583,20 @@ def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) 
     )
 
 
-def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:
+def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[tools.VariableState]:
     """Return every variable of the core, adapters and plugins; a secret has no value."""
     groups, _ = find_settings_groups(plugins, imports_others=False)
     return describe_variables(groups, settings.with_models(*(group.model for group in groups)))
 
 
-def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]:
+def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[tools.Finding]:
     """Run the checks of `bot doctor` that make sense beside the running agent, but for that of the model."""
     yield from checks.check_python()
     try:
         config = reload_character_config(config)  # the file as it is now: the agent may run an earlier version of it
     except ConfigError as error:
         advice = "correct the file; the bot runs the last version that it could use"
-        yield Finding(FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
+        yield tools.Finding(tools.FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
     else:
         yield from checks.check_character(config.path, config.loaded)
     yield from check_configuration(settings, config, is_running=True)
@@ -636,12 +610,12 @@ def with_operator_tools(config: CharacterConfig) -> AgentConfig:
 
 def build_operator_tools(
     config: CharacterConfig, agent: Agent, registry: Registry, inactive: Mapping[str, str]
-) -> OperatorTools:
+) -> tools.OperatorTools:
     """Return the tools for a running agent; `inactive` says why plugins of it are off."""
     data_folder = config.settings.load(CoreSettings).bot_data_dir
     store = CharacterStore(config.path, data_folder, config.secrets, agent.clock)
     character = CharacterFileTools(config, agent, registry, store, threading.Lock())
-    return OperatorTools(character, RunningProgram(config, agent, registry, inactive))
+    return tools.OperatorTools(character, RunningProgram(config, agent, registry, inactive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,23 +628,23 @@ class CharacterFileTools:
     _store: CharacterStore
     _lock: threading.Lock  # of the file
 
-    async def read(self, version: str = "") -> CharacterText:
+    async def read(self, version: str = "") -> tools.CharacterText:
         return await asyncio.to_thread(self._store.read, version)
 
-    async def versions(self) -> list[StoredVersion]:
+    async def versions(self) -> list[tools.StoredVersion]:
         return await asyncio.to_thread(self._store.versions)
 
-    async def check(self, text: str) -> CharacterCheck:
+    async def check(self, text: str) -> tools.CharacterCheck:
         return await asyncio.to_thread(self._check, text)
 
-    async def save(self, text: str, version: str) -> CharacterText:
+    async def save(self, text: str, version: str) -> tools.CharacterText:
         return await asyncio.to_thread(self._save, text, version)
 
-    async def preview(self, text: str, message: str) -> list[PromptSection]:
+    async def preview(self, text: str, message: str) -> list[tools.PromptSection]:
         turn, request = await self._compose(text, message)
         return split_prompt(turn, request, self._registry)
 
-    async def try_reply(self, text: str, message: str) -> TrialReply:
+    async def try_reply(self, text: str, message: str) -> tools.TrialReply:
         turn, request = await self._compose(text, message)
         return await try_reply(turn, request)
 
@@ -691,16 +665,16 @@ class CharacterFileTools:
     def _check_text(self, text: str) -> CheckResult:
         return check_text(self._config.path, self._store.restore_secrets(text))
 
-    def _check(self, text: str) -> CharacterCheck:
+    def _check(self, text: str) -> tools.CharacterCheck:
         try:
             result = self._check_text(text)
         except CharacterError as error:
-            return CharacterCheck(_problems_of(error))
+            return tools.CharacterCheck(_problems_of(error))
         if result.error is not None:
-            return CharacterCheck(_problems_of(result.error))
+            return tools.CharacterCheck(_problems_of(result.error))
         assert result.loaded is not None
         report = result.loaded.report
-        return CharacterCheck(
+        return tools.CharacterCheck(
             warnings=tuple(
                 FileProblem(note.message, note.line, note.column, note.path)
                 for note in (*report.warnings, *report.secrets)
@@ -708,10 +682,12 @@ class CharacterFileTools:
             name=result.loaded.character.name,
             plugin_notes=result.plugins,
             untrusted_code=tuple(source.name for source in result.code if source not in result.trusted_code),
-            sections={place: list(map(SectionShare.model_validate, uses)) for place, uses in result.sections.items()},
+            sections={
+                place: list(map(tools.SectionShare.model_validate, uses)) for place, uses in result.sections.items()
+            },
         )
 
-    def _save(self, text: str, version: str) -> CharacterText:
+    def _save(self, text: str, version: str) -> tools.CharacterText:
         with self._lock:
             self._store.check_version(version)
             result = self._check_text(text)
@@ -730,7 +706,7 @@ class RunningProgram:
     _registry: Registry
     _inactive: Mapping[str, str]
 
-    async def plugins(self) -> list[PluginState]:
+    async def plugins(self) -> list[tools.PluginState]:
         installed = await read_installed_plugins(self._config)
         failures = self._agent.services.failures
         return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
@@ -738,10 +714,10 @@ class RunningProgram:
     def inactive_plugins(self) -> Mapping[str, str]:
         return find_failures(self._config, self._inactive, self._agent.services.failures)
 
-    async def settings(self, current: Settings) -> list[VariableState]:
+    async def settings(self, current: Settings) -> list[tools.VariableState]:
         return await asyncio.to_thread(list_variable_states, current, self._config.plugins)
 
-    async def run_checks(self) -> list[Finding]:
+    async def run_checks(self) -> list[tools.Finding]:
         findings = await asyncio.to_thread(lambda: list(run_checks(self._config, self._agent.settings)))
         definition = self._agent.read_definition()
         turn, request = await compose_prompt(self._agent, self._registry, definition, SAMPLE_MESSAGE)

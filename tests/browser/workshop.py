@@ -45,8 +45,8 @@ from bot.platform import AccessTokens, ConnectionStatus, DeliveryState, Disconne
 from bot.prompts import parse_history
 from bot.store import CostEntry, InMemoryStore
 from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer
+from tests.adapters.web.test_agents import Chores
 from tests.adapters.web.test_overview import ShakyAdapter
-from tests.adapters.web.test_tasks import Chores
 
 MODEL = "claude-sonnet-4-6"
 CHARACTER: dict[str, Any] = {

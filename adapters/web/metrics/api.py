@@ -22,18 +22,7 @@ from adapters.web.auth import Access
 from adapters.web.json_io import HttpProblem
 from adapters.web.openapi import METRICS_PATH, operation, package_version
 from adapters.web.queries import AgentDirectory
-from bot import Outcome, system_clock
-from bot.events import (
-    AnswerDegraded,
-    DeliveryFinished,
-    HumanClaimsReplaced,
-    MarkupRemoved,
-    MessageClosed,
-    MessageReceived,
-    ModelUsed,
-    TaskEnded,
-    TextFiltered,
-)
+from bot import Outcome, events, system_clock
 from bot.models import ModelStatus
 from bot.platform import AgentHandle, Arrivals, ConnectionStatus, DeliveryState, LazyImport, Spending, install_command
 from bot.store import OpenItems, StoreUnavailable, TaskBacklog
@@ -114,45 +103,45 @@ class EventCounters:
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
         """Count the events of these agents for as long as they run."""
         for handle in handles:
-            handle.subscribe(MessageReceived, self._on_received)
-            handle.subscribe(MessageClosed, self._on_closed)
-            handle.subscribe(DeliveryFinished, self._on_delivery)
-            handle.subscribe(ModelUsed, self._on_model)
-            handle.subscribe(TaskEnded, self._on_task)
-            handle.subscribe(MarkupRemoved, self._on_markup)
-            handle.subscribe(HumanClaimsReplaced, self._on_claims)
-            handle.subscribe(AnswerDegraded, self._on_degraded)
-            handle.subscribe(TextFiltered, self._on_filtered)
+            handle.subscribe(events.MessageReceived, self._on_received)
+            handle.subscribe(events.MessageClosed, self._on_closed)
+            handle.subscribe(events.DeliveryFinished, self._on_delivery)
+            handle.subscribe(events.ModelUsed, self._on_model)
+            handle.subscribe(events.TaskEnded, self._on_task)
+            handle.subscribe(events.MarkupRemoved, self._on_markup)
+            handle.subscribe(events.HumanClaimsReplaced, self._on_claims)
+            handle.subscribe(events.AnswerDegraded, self._on_degraded)
+            handle.subscribe(events.TextFiltered, self._on_filtered)
 
-    def _on_degraded(self, event: AnswerDegraded) -> None:
+    def _on_degraded(self, event: events.AnswerDegraded) -> None:
         self.degraded[event.agent_id, event.degradation.step] += 1
 
-    def _on_claims(self, event: HumanClaimsReplaced) -> None:
+    def _on_claims(self, event: events.HumanClaimsReplaced) -> None:
         self.human_claims[event.agent_id] += event.count
 
-    def _on_filtered(self, event: TextFiltered) -> None:
+    def _on_filtered(self, event: events.TextFiltered) -> None:
         self.filtered[event.agent_id, event.filter, event.direction, event.outcome] += 1
 
-    def _on_markup(self, event: MarkupRemoved) -> None:
+    def _on_markup(self, event: events.MarkupRemoved) -> None:
         for dialect in event.dialects:
             self.markup[event.agent_id, dialect] += 1
 
-    def _on_received(self, event: MessageReceived) -> None:
+    def _on_received(self, event: events.MessageReceived) -> None:
         self.received[event.agent_id, event.room.platform] += 1
 
-    def _on_closed(self, event: MessageClosed) -> None:
+    def _on_closed(self, event: events.MessageClosed) -> None:
         receipt = event.receipt
         platform = receipt.key.platform
         self.outcomes[event.agent_id, platform, receipt.outcome, self._rules.find(receipt.rule)] += 1
         if receipt.outcome is Outcome.ANSWERED and receipt.seconds is not None:
             self.answer_seconds[event.agent_id, platform].observe(max(0.0, receipt.seconds))
 
-    def _on_delivery(self, event: DeliveryFinished) -> None:
+    def _on_delivery(self, event: events.DeliveryFinished) -> None:
         part = event.delivery
         state = "held" if part.state is DeliveryState.UNKNOWN else part.state.value
         self.deliveries[event.agent_id, part.platform, state] += 1
 
-    def _on_model(self, event: ModelUsed) -> None:
+    def _on_model(self, event: events.ModelUsed) -> None:
         call = event.call
         sums = self.models[event.agent_id, self._models.find(call.model), call.purpose]
         sums.calls += 1
@@ -165,7 +154,7 @@ class EventCounters:
             sums.cost += call.cost or 0.0
             sums.unpriced += call.cost is None
 
-    def _on_task(self, event: TaskEnded) -> None:
+    def _on_task(self, event: events.TaskEnded) -> None:
         self.task_runs[event.agent_id, "failed" if event.error else "done"] += 1
 
 

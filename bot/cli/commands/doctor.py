@@ -14,14 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bot.characters import load_character
-from bot.cli import checks
-from bot.cli.characters import (
-    CharacterConfig,
-    default_character,
-    list_platforms,
-    load_character_config,
-    read_character_settings,
-)
+from bot.cli import characters, checks
 from bot.cli.model_checks import check_model
 from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_result
 from bot.cli.process.shutdown import Exit
@@ -35,7 +28,7 @@ QUICK_TIMEOUT = 3.0
 UNREACHABLE_KEY = "bot"
 
 
-def check_running_bot(config: CharacterConfig) -> Iterator[Finding]:
+def check_running_bot(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Yield what the running bot says needs attention; nothing where no bot runs."""
     try:
         problems = _read_problems(config)
@@ -49,7 +42,7 @@ def check_running_bot(config: CharacterConfig) -> Iterator[Finding]:
 
 
 def watch_running_bot(
-    config: CharacterConfig, *, as_json: bool = False, sleep: Callable[[float], object] = time.sleep
+    config: characters.CharacterConfig, *, as_json: bool = False, sleep: Callable[[float], object] = time.sleep
 ) -> int:
     """Print what begins to need attention and what is over, until the operator stops it.
 
@@ -70,7 +63,7 @@ def watch_running_bot(
         return Exit.OK
 
 
-def _current_texts(config: CharacterConfig) -> dict[str, str]:
+def _current_texts(config: characters.CharacterConfig) -> dict[str, str]:
     try:
         problems = _read_problems(config)
     except TemporaryError as error:
@@ -78,7 +71,7 @@ def _current_texts(config: CharacterConfig) -> dict[str, str]:
     return {str(problem["key"]): f"{problem['text']} {problem['why']}".strip() for problem in problems}
 
 
-def _read_problems(config: CharacterConfig) -> Sequence[Mapping[str, Any]]:
+def _read_problems(config: characters.CharacterConfig) -> Sequence[Mapping[str, Any]]:
     """Return the problems of the overview; raises ConfigError and TemporaryError."""
     path = f"/api/overview?agent={config.agent_config.agent_id}"
     reply = find_running_bot(config).send("GET", path, timeout=QUICK_TIMEOUT)
@@ -111,7 +104,7 @@ def doctor(
     running bot says needs attention.
     """
     if watch:
-        return watch_running_bot(load_character_config(character), as_json=as_json)
+        return watch_running_bot(characters.load_character_config(character), as_json=as_json)
     return run_doctor(character, as_json=as_json, fix=fix)
 
 
@@ -134,7 +127,7 @@ def run_doctor(character: Path | None, *, as_json: bool = False, fix: bool = Fal
 
 def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]:
     yield from checks.check_python()
-    path = character or default_character()
+    path = character or characters.default_character()
     loaded = None
     try:
         loaded = load_character(path)
@@ -143,7 +136,7 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     else:
         yield from checks.check_character(path, loaded)
     try:
-        settings = read_character_settings(loaded)
+        settings = characters.read_character_settings(loaded)
     except ConfigError as error:
         yield Finding(FindingStatus.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
         return
@@ -151,7 +144,7 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     reported: list[str] = []
     if loaded is not None:
         try:
-            config = load_character_config(path)
+            config = characters.load_character_config(path)
         except SettingError as error:
             reported = str(error).splitlines()
             for line in reported:
@@ -164,7 +157,7 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     yield from checks.check_configuration(settings, config, reported, fix=fix)
     if config is None:
         return
-    platforms = list_platforms([config])
+    platforms = characters.list_platforms([config])
     specs = [connected.spec for connected in platforms if connected.spec is not None]
     secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "ERROR", secrets=secrets):
@@ -172,7 +165,7 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
         yield from _start_and_check_model(config)
 
 
-def _start_and_check_model(config: CharacterConfig) -> Iterator[Finding]:
+def _start_and_check_model(config: characters.CharacterConfig) -> Iterator[Finding]:
     try:
         yield from asyncio.run(check_model(config))
     except BotError as error:

@@ -41,19 +41,7 @@ from bot.errors import CharacterError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, has_extra, install_command, install_extra, install_package
 from bot.operate.tools import Finding, FindingStatus
-from bot.plugin_system.loading import (
-    ADAPTER_GROUP,
-    ELIZAOS_PACKAGE,
-    PLUGIN_GROUP,
-    PluginPurpose,
-    adapter_names,
-    bundled_name,
-    bundled_names,
-    find_adapter,
-    find_plugin,
-    load_local_adapter,
-    plugin_names,
-)
+from bot.plugin_system import loading
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import check_combination
 from bot.plugin_system.trust import find_plugin_file, read_plugin_source
@@ -122,7 +110,7 @@ def search(
     index = load_index(load_settings()).search(words)
     for note in index.notes:
         print_notice(note)
-    installed = plugin_names()
+    installed = loading.plugin_names()
     if as_json:
         plugins = [
             {
@@ -150,7 +138,7 @@ def add(
     yes: Annotated[bool, typer.Option("--yes", help="Install what is missing without a question.")] = False,
 ) -> int:
     """Install a plugin, name it in a character's file, and print what it may do."""
-    if "/" in plugin and not ELIZAOS_PACKAGE.fullmatch(plugin):
+    if "/" in plugin and not loading.ELIZAOS_PACKAGE.fullmatch(plugin):
         raise UsageError(
             f"{plugin!r} is a path, and needs no installation: name it among the plugins of a character's file"
         )
@@ -185,14 +173,14 @@ def add(
 @plugin_app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
 def show(plugin: PluginName, as_json: AsJson = False) -> int:
     """Print what a plugin may do: actions, routes, settings, network."""
-    print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name), as_json=as_json)
+    print_permissions(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name), as_json=as_json)
     return Exit.OK
 
 
 @plugin_app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
 def check(plugin: PluginName, as_json: AsJson = False) -> int:
     """Import a plugin and report what is wrong with it."""
-    findings = list(check_plugin(_find_named(find_target(plugin, PLUGIN_GROUP).name)))
+    findings = list(check_plugin(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name)))
     is_fine = all(finding.status is not FindingStatus.FAIL for finding in findings)
     if as_json:
         print_json({"ok": is_fine, "findings": [finding.to_json() for finding in findings]})
@@ -204,7 +192,7 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
 @plugin_app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
 def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
     """Run a plugin's tests, and those that every plugin must pass."""
-    target = find_target(plugin, PLUGIN_GROUP)
+    target = find_target(plugin, loading.PLUGIN_GROUP)
     if trust:
         trust_code(target.name)
     tested = _find_named(target.name)
@@ -232,7 +220,7 @@ def new(
     single_file: Annotated[bool, typer.Option("--single-file", help="As one module without a package.")] = False,
 ) -> int:
     """Write a small working plugin with its tests into this folder."""
-    check_new_name(name, "a plugin", plugin_names())
+    check_new_name(name, "a plugin", loading.plugin_names())
     if single_file and (name in sys.stdlib_module_names or _is_installed_module(name)):
         raise UsageError(
             f"{name!r} is a module of Python or of an installed package, which is imported instead of a file of this "
@@ -268,13 +256,13 @@ def _is_installed_module(name: str) -> bool:
 
 
 def _find_named(name: str) -> Plugin:
-    plugin = find_plugin(name, approve=trusted_plugins().approval())
+    plugin = loading.find_plugin(name, approve=trusted_plugins().approval())
     if plugin is not None:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
-    available = f"available: {', '.join(plugin_names())}; a path begins with ./"
-    raise PluginError(f"plugin {name!r} is unknown: {suggest(name, plugin_names(), otherwise=available)}")
+    available = f"available: {', '.join(loading.plugin_names())}; a path begins with ./"
+    raise PluginError(f"plugin {name!r} is unknown: {suggest(name, loading.plugin_names(), otherwise=available)}")
 
 
 async def _run_suites(plugin: Plugin) -> list[Finding]:
@@ -304,8 +292,8 @@ def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
 
 def _own_name(name: str) -> str:
     """Return the name here of a plugin that may be named as in elizaOS."""
-    match = ELIZAOS_PACKAGE.fullmatch(name)
-    return bundled_name(match[1] if match else name)
+    match = loading.ELIZAOS_PACKAGE.fullmatch(name)
+    return loading.bundled_name(match[1] if match else name)
 
 
 def _find_entry(name: str) -> IndexEntry | None:
@@ -314,14 +302,14 @@ def _find_entry(name: str) -> IndexEntry | None:
     The list at REGISTRY_URL is read only for a plugin that is not here yet.
     """
     bundled = load_bundled_index()
-    if (entry := bundled.find(name)) is not None or name in plugin_names():
+    if (entry := bundled.find(name)) is not None or name in loading.plugin_names():
         return entry
     index = load_index(load_settings())
     for note in index.notes:
         print_notice(note)
     if (entry := index.find(name)) is not None:
         return entry
-    names = [*plugin_names(), *(entry.name for entry in index.entries)]
+    names = [*loading.plugin_names(), *(entry.name for entry in index.entries)]
     hint = suggest(name, names, otherwise="`bot plugin search` lists them")
     raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
 
@@ -336,7 +324,7 @@ def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> tuple[str
     names = [added for added in (*required, name) if added not in named]
     if name in names and not named:
         # A file without plugins has the default store. One with plugins must name it.
-        stores = [store for store in bundled_names(PluginPurpose.STORE) if store not in names]
+        stores = [store for store in loading.bundled_names(loading.PluginPurpose.STORE) if store not in names]
         names = [*(store for store in stores if isinstance(find_plugin_or_reason(store), Plugin)), *names]
     text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
     edited = parse_character(text, source=str(path))
@@ -380,7 +368,7 @@ def _install(entry: IndexEntry, installation: Installation, *, answers_yes: bool
 
 
 def _find_installed(name: str) -> Plugin:
-    plugin = find_plugin(name)
+    plugin = loading.find_plugin(name)
     if plugin is None:
         raise PluginError(f"plugin {name!r} is not installed")
     return plugin
@@ -392,7 +380,7 @@ def _required_names(plugin: Plugin) -> list[str]:
     waiting = [*plugin.requires]
     while waiting:
         name = waiting.pop()
-        if name not in names and name not in bundled_names(PluginPurpose.BASE):
+        if name not in names and name not in loading.bundled_names(loading.PluginPurpose.BASE):
             names[name] = None
             waiting += _find_installed(name).requires
     return sorted(names)
@@ -506,7 +494,7 @@ def run_adapter_tests(
     trust: Trusting = False,
 ) -> int:
     """Run an adapter's tests, and those that every adapter must pass."""
-    target = find_target(adapter, ADAPTER_GROUP)
+    target = find_target(adapter, loading.ADAPTER_GROUP)
     if trust:
         trust_code(target.name)
     spec = _find_adapter(target.name)
@@ -529,7 +517,7 @@ def run_adapter_tests(
 @adapter_app.command("new", epilog=examples("bot adapter new line"))
 def new_adapter(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
     """Write a small working adapter with its emulator and tests into this folder."""
-    check_new_name(name, "an adapter", adapter_names())
+    check_new_name(name, "an adapter", loading.adapter_names())
     texts = render_adapter(name)
     path = f"./{name}/{PACKAGE_PREFIX}{name}"
     write_new_code(texts, path)
@@ -545,11 +533,11 @@ def new_adapter(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
 
 def _find_adapter(name: str) -> AdapterSpec:
     if name.startswith(PATH_STARTS):
-        return load_local_adapter(name, approve=trusted_plugins().approval())
-    spec = find_adapter(name)
+        return loading.load_local_adapter(name, approve=trusted_plugins().approval())
+    spec = loading.find_adapter(name)
     if isinstance(spec, AdapterSpec):
         return spec
-    names = [] if name in adapter_names() else adapter_names()
+    names = [] if name in loading.adapter_names() else loading.adapter_names()
     raise PluginError(f"{spec}: {suggest(name, names, otherwise='a path begins with ./')}")
 
 

@@ -11,21 +11,9 @@ from typing import Annotated
 import typer
 
 from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
+from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.commands.why import find_rooms
-from bot.cli.options import (
-    MAX_MISSPELT_SHARE,
-    AsJson,
-    CharacterFile,
-    examples,
-    find_settings_groups,
-    list_variables,
-    new_command,
-    print_json,
-    print_result,
-    print_rows,
-    progress,
-)
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import read_store, store_costs
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
@@ -49,11 +37,11 @@ HEADER = ("time", "message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-rehearse_app = new_command()
+rehearse_app = options.new_command()
 
 
 @rehearse_app.command(
-    epilog=examples(
+    epilog=options.examples(
         "bot rehearse new.json --room general --since 7d",
         "bot rehearse new.json --from general.json --no-model",
         "bot rehearse new.json --from result.json --budget 2 --html report.html",
@@ -90,8 +78,8 @@ def rehearse(
             metavar="MESSAGE", help="Write the rehearsed turn of this message, by its id in the report, as a scene."
         ),
     ] = "",
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Show what a changed character would have answered in a room: it sends nothing, and stores only its cost."""
     from bot.cli import scene_reports as reporting
@@ -120,7 +108,7 @@ def rehearse(
     with (
         ExitStack() as at_end,
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
-        progress("rehearsing"),
+        options.progress("rehearsing"),
     ):
         at_end.callback(store_costs, owner, spending.entries, "this rehearsal")  # also of what is interrupted
         report = asyncio.run(
@@ -139,7 +127,7 @@ def rehearse(
     if html is not None:
         _write(html, render_html(report))
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        options.print_json(report.model_dump(mode="json"))
     else:
         _print_report(report)
     return Exit.OK
@@ -162,11 +150,14 @@ def _read_values(values: list[str]) -> Layer | None:
         raise UsageError("--set takes NAME=VALUE, as in --set OPENAI_LARGE_MODEL=gpt-4.1")
     known = {
         variable.name
-        for group in find_settings_groups(imports_others=False)[0]
-        for variable in list_variables(group.model)
+        for group in options.find_settings_groups(imports_others=False)[0]
+        for variable in options.list_variables(group.model)
     }
     for name in (name.strip() for name, _, _ in pairs):
-        if name not in known and (closest := find_closest(name, known, max_share=MAX_MISSPELT_SHARE)) is not None:
+        if (
+            name not in known
+            and (closest := find_closest(name, known, max_share=options.MAX_MISSPELT_SHARE)) is not None
+        ):
             raise UsageError(f"--set {name}: this is not a known variable; did you mean {closest}?")
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
@@ -221,7 +212,7 @@ def _write(file: Path, text: str) -> None:
 def _print_report(report: RehearsalReport) -> None:
     shown = [item for item in report.messages if Decision.ANSWERED in (item.before, item.after)]
     rows = [_row(message) for message in shown[:MAX_SHOWN]]
-    print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
+    options.print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
     if len(shown) > MAX_SHOWN:
         print(f"… and {len(shown) - MAX_SHOWN:,} more: --json and --html have all messages")
     print("\n".join(map(strip_terminal_codes, report.summary_lines())))
@@ -243,17 +234,17 @@ DEFAULT_DAYS = 14
 MAX_DAYS = 92
 VOICE_HEADER = ("day", "replies", "style rules kept", "distance", "repetition")
 
-voice_app = new_command()
+voice_app = options.new_command()
 
 
-@voice_app.command(epilog=examples("bot voice", "bot voice --room general --days 30", "bot voice --json"))
+@voice_app.command(epilog=options.examples("bot voice", "bot voice --room general --days 30", "bot voice --json"))
 def voice(
     room: Annotated[str, typer.Option(metavar="R", help="Only this room, by id or name.")] = "",
     days: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="The last N days (UTC), today included.")
     ] = DEFAULT_DAYS,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Measure how a character's stored replies keep its voice, day by day, without a model."""
     config = load_character_config(character)
@@ -283,7 +274,7 @@ def voice(
         "days": [item.model_dump(mode="json") for item in by_day],
         "drift": drift.model_dump(mode="json") if drift else None,
     }
-    return print_result(body, lines, as_json=as_json, header=VOICE_HEADER, rows=rows)
+    return options.print_result(body, lines, as_json=as_json, header=VOICE_HEADER, rows=rows)
 
 
 def _voice_row(name: str, item: VoiceMeasures) -> tuple[str, ...]:

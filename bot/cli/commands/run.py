@@ -41,24 +41,7 @@ from bot.cli.characters import (
     trusted_plugins,
 )
 from bot.cli.options import CharacterFiles, announce_start, examples, new_command
-from bot.cli.process.shutdown import (
-    WATCHER,
-    Changes,
-    Stamp,
-    UsageError,
-    exit_on_signal,
-    handle_stop_signals,
-    never_wait_for_readers,
-    print_line,
-    print_notice,
-    raise_file_limit,
-    read_stamp,
-    reduce_gc_frequency,
-    stop_remaining_tasks,
-    wake_on_changes,
-    wake_regularly,
-    watch_files,
-)
+from bot.cli.process import shutdown
 from bot.cli.process.watchdog import CrashLoop, StartHistory, run_watchdog
 from bot.commands.cast import OF_ANOTHER
 from bot.concurrency.tasks import BoundedDict, run_isolated
@@ -158,25 +141,25 @@ def run(
 ) -> int:
     """Start the character on every configured platform; without any token, on the web page only."""
     announce_start("the bot")
-    with exit_on_signal():
-        raise_file_limit()
+    with shutdown.exit_on_signal():
+        shutdown.raise_file_limit()
         files, names = character or [], parse_platforms(only) if only else []
         if role and role not in set(ProcessRole):
-            raise UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
+            raise shutdown.UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
         run_until_stopped = partial(_run_until_stopped, is_strict=strict, opens_page=open_page)
         if not emulate:
             configs, platforms = _load_configs(files, names, role=role)
             with _track_start(configs, platforms) as start_history:
                 return asyncio.run(run_until_stopped(configs, platforms, start_history))
         if role and role != ProcessRole.ALL:
-            raise UsageError("--emulate runs one process only: remove --role")
+            raise shutdown.UsageError("--emulate runs one process only: remove --role")
         emulated = parse_emulators(emulate)
         emulated_names = [spec.name for spec in emulated]
         if real := [name for name in names if name not in (WEB, *emulated_names)]:
             message = "--emulate connects to no real platform: add it there, or remove it"
-            raise UsageError(f"--only {','.join(real)}: {message}")
+            raise shutdown.UsageError(f"--only {','.join(real)}: {message}")
         if names and (missing := [name for name in emulated_names if name not in names]):
-            raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
+            raise shutdown.UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
         async def run_emulated() -> int:
             async with run_emulators(emulated, files) as emulated_run:  # stopped after the adapters
@@ -216,7 +199,7 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     core = configs[0].settings.load(CoreSettings)
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
-    with log_as_configured(configs, specs), never_wait_for_readers(), start_history.track_outcome():
+    with log_as_configured(configs, specs), shutdown.never_wait_for_readers(), start_history.track_outcome():
         yield start_history
 
 
@@ -234,7 +217,7 @@ async def _run_until_stopped(
 
     def on_stop() -> None:
         start_history.clear()
-        print_notice(STOPPING)
+        shutdown.print_notice(STOPPING)
 
     held_back = [platform for platform in platforms if platform.is_on and platform.name != WEB]
     crash_loop = start_history.find_crash_loop() if held_back else None
@@ -243,24 +226,26 @@ async def _run_until_stopped(
             replace(platform, off_reason=str(crash_loop)) if platform in held_back else platform
             for platform in platforms
         ]
-    with handle_stop_signals(on_stop) as stop_request, run_watchdog(stop_request):
+    with shutdown.handle_stop_signals(on_stop) as stop_request, run_watchdog(stop_request):
         if crash_loop is None:
             start_history.record_start()
         specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
         agent_configs = [with_operator_tools(config) for config in configs]
-        cleanup = nullcontext() if emulated_run else stop_remaining_tasks()  # the emulators' tasks must keep running
+        cleanup = (
+            nullcontext() if emulated_run else shutdown.stop_remaining_tasks()
+        )  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
             if emulated_run is not None:
                 emulated_run.connect_pages(runtime.handles, runtime.adapters)
                 for line in emulated_run.summary_lines(configs):
-                    print_line(translate_message(line))
+                    shutdown.print_line(translate_message(line))
             for config, agent_runtime in zip(configs, runtime.agents, strict=True):
                 stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
                 storage = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
                 models = ", ".join(config.text_plugins)
-                print_line(translate_message(f"{config.name}  from {config.path}, model: {models}, {storage}"))
+                shutdown.print_line(translate_message(f"{config.name}  from {config.path}, model: {models}, {storage}"))
                 for name, cause in agent_runtime.inactive.items():
-                    print_line(translate_message(f"  without the plugin {name}: {cause}"))
+                    shutdown.print_line(translate_message(f"  without the plugin {name}: {cause}"))
             await _print_unlimited_models(configs, runtime)
             _print_platforms(platforms, runtime)
             print_plugin_notices(configs)
@@ -279,7 +264,7 @@ async def _run_connected(
     async with asyncio.TaskGroup() as tasks:
         reloading = tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
         await connecting
-        reduce_gc_frequency()
+        shutdown.reduce_gc_frequency()
         if refusals := await _wait_for_refusals(runtime):
             reloading.cancel()
     if refusals:
@@ -303,11 +288,11 @@ async def _wait_for_refusals(runtime: "Runtime") -> list[str]:
 
 
 async def reload_on_change(
-    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: Changes = wake_regularly
+    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: shutdown.Changes = shutdown.wake_regularly
 ) -> None:
     """Reload each agent whenever its character's file changes; the agents log what came of it."""
     paths = {config.path: handle for config, handle in zip(configs, handles, strict=True)}
-    async with aclosing(watch_files(list(paths), wake)) as changed_files:
+    async with aclosing(shutdown.watch_files(list(paths), wake)) as changed_files:
         async for path in changed_files:
             await run_isolated(paths[path].reload(), label=f"reloading {path}", timeout=None)
 
@@ -336,14 +321,14 @@ async def _print_unlimited_models(configs: Sequence[CharacterConfig], runtime: "
         with suppress(TimeoutError):
             async with asyncio.timeout(MODEL_SECONDS):
                 for finding in await find_unlimited_models(agent_runtime.agent, config.settings):
-                    print_notice(f"{config.name}: {finding.message}: {finding.advice}")
+                    shutdown.print_notice(f"{config.name}: {finding.message}: {finding.advice}")
 
 
 def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
-        print_line(translate_message(_platform_line(shown_platform, connected.get(platform.name))))
+        shutdown.print_line(translate_message(_platform_line(shown_platform, connected.get(platform.name))))
 
 
 def _open_page(runtime: "Runtime") -> None:
@@ -354,12 +339,12 @@ def _open_page(runtime: "Runtime") -> None:
         with suppress(webbrowser.Error, OSError):
             if webbrowser.open(url):
                 return
-        print_line(translate("--open: the browser did not start; open the address above yourself"))
+        shutdown.print_line(translate("--open: the browser did not start; open the address above yourself"))
 
     if not url:
-        print_line(translate("--open: the web page is off, nothing was opened"))
+        shutdown.print_line(translate("--open: the web page is off, nothing was opened"))
     elif not _has_browser():
-        print_line(translate("--open: no browser was found on this machine; open the address above yourself"))
+        shutdown.print_line(translate("--open: no browser was found on this machine; open the address above yourself"))
     else:  # a thread of its own, because some browsers keep their caller waiting until they are closed
         threading.Thread(target=start_browser, name="browser", daemon=True).start()
 
@@ -467,7 +452,7 @@ class Version:
     configs: tuple[CharacterConfig, ...]
     specs: tuple[AdapterSpec, ...]
     sources: tuple[PluginSource, ...]
-    stamps: Mapping[Path, Stamp]
+    stamps: Mapping[Path, shutdown.Stamp]
 
     @property
     def folders(self) -> set[Path]:
@@ -487,7 +472,7 @@ class DevSession:
 
     files: Sequence[Path]
     only: Collection[str]
-    changes: Changes
+    changes: shutdown.Changes
     _stores: dict[str, Store] = field(default_factory=dict)
 
     def load(self, last: Version | None = None) -> Version:
@@ -519,7 +504,9 @@ class DevSession:
             except (BotError, OSError) as error:
                 if good is None or good is version:
                     raise
-                print_line(f"the new version does not start: {error}\nthe version before it runs on", allowed="\n")
+                shutdown.print_line(
+                    f"the new version does not start: {error}\nthe version before it runs on", allowed="\n"
+                )
                 # Of the files as they are now only a further change counts.
                 next_version, good = replace(good, stamps={**_read_stamps(good.stamps), **version.stamps}), None
             else:
@@ -531,9 +518,9 @@ class DevSession:
 
         configs = [self._agent_config(config) for config in version.configs]
         async with Runtime(configs, version.specs, is_strict=good is not None) as runtime:
-            print_line(f"running: {', '.join(config.name for config in version.configs)}")
+            shutdown.print_line(f"running: {', '.join(config.name for config in version.configs)}")
             for adapter in runtime.adapters:
-                print_line(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
+                shutdown.print_line(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
             return await self._wait_for_next(version)
 
     async def _wait_for_next(self, version: Version) -> Version:
@@ -547,7 +534,7 @@ class DevSession:
                 try:
                     return await asyncio.to_thread(self.load, version)
                 except BotError as error:
-                    print_line(f"not reloaded: {error}\nthe version before this change runs on", allowed="\n")
+                    shutdown.print_line(f"not reloaded: {error}\nthe version before this change runs on", allowed="\n")
         return await asyncio.Future()  # nothing tells of changes any more: run on
 
     def _agent_config(self, config: CharacterConfig) -> AgentConfig:
@@ -570,22 +557,22 @@ def dev(
     ] = "web",
 ) -> int:
     """Run the character, and reload it and its code when they change."""
-    if find_spec(WATCHER) is None:
-        raise PluginError(f"`bot dev` needs {WATCHER}, which is not installed: {install_command('testing')}")
-    session = DevSession(character or [default_character()], parse_platforms(only), wake_on_changes)
-    with exit_on_signal():
+    if find_spec(shutdown.WATCHER) is None:
+        raise PluginError(f"`bot dev` needs {shutdown.WATCHER}, which is not installed: {install_command('testing')}")
+    session = DevSession(character or [default_character()], parse_platforms(only), shutdown.wake_on_changes)
+    with shutdown.exit_on_signal():
         version = session.load()
         print_notes(version.configs)
         print_plugin_notices(version.configs)
 
         async def run_until_stopped() -> int:
-            with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
+            with shutdown.handle_stop_signals(lambda: shutdown.print_notice("stopping")) as stop_request:
                 await session.run(version)
             return stop_request.exit_code
 
-        with log_as_configured(version.configs), never_wait_for_readers():
+        with log_as_configured(version.configs), shutdown.never_wait_for_readers():
             return asyncio.run(run_until_stopped())
 
 
-def _read_stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
-    return {file: read_stamp(file) for file in files}
+def _read_stamps(files: Iterable[Path]) -> dict[Path, shutdown.Stamp]:
+    return {file: shutdown.read_stamp(file) for file in files}

@@ -12,17 +12,8 @@ from uuid import UUID
 
 import typer
 
+from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import (
-    MAX_COUNT,
-    AsJson,
-    CharacterFile,
-    examples,
-    new_command,
-    print_json,
-    print_result,
-    print_rows,
-)
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import (
     MessageReport,
@@ -147,11 +138,11 @@ def _is_unpriced(entry: CostEntry) -> bool:
     return not entry.cost and 0 < entry.unpriced_calls >= entry.calls - entry.failed_calls
 
 
-why_app = new_command()
+why_app = options.new_command()
 
 
 @why_app.command(
-    epilog=examples(
+    epilog=options.examples(
         "bot why", "bot why --room general --outcome ignored --last 20", "bot why --costs --by room --days 30"
     )
 )
@@ -167,7 +158,7 @@ def why(
     room: Annotated[str | None, typer.Option(metavar="R", help="Only this room, by id or name.")] = None,
     last: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
+        typer.Option(metavar="N", min=1, max=options.MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
     ] = None,
     outcome: Annotated[
         list[Outcome] | None,
@@ -185,8 +176,8 @@ def why(
             metavar="N", min=1, max=MAX_DAYS, help=f"The last N days, today included (default: {DEFAULT_DAYS})."
         ),
     ] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Show why messages were answered or not, or what the models have cost."""
     if message and (room or last or outcome or rule):
@@ -203,7 +194,7 @@ def why(
     query = ReceiptQuery(outcomes=outcome or (), rules=rule or ())
     reports = read_store(config, lambda store: _load_reports(config, store, message, room, query, last or DEFAULT_LAST))
     if as_json:
-        print_json({"messages": [report.to_json() for report in reports]})
+        options.print_json({"messages": [report.to_json() for report in reports]})
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
@@ -217,11 +208,11 @@ def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bo
     now = config.agent_config.clock()
     costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
     if as_json:
-        print_json(costs.to_json())
+        options.print_json(costs.to_json())
     else:
         print(costs.total_line())
         if costs.sums:
-            print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
+            options.print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
         for note in costs.notes():
             print(note)
     return Exit.OK
@@ -286,11 +277,11 @@ class ReplayExit(IntEnum):
 
 EXIT_CODES = {state: ReplayExit[state.name] for state in ReplayState}
 
-replay_app = new_command()
+replay_app = options.new_command()
 
 
 @replay_app.command(
-    epilog=examples(
+    epilog=options.examples(
         "bot replay 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001", "bot replay 4711 --with new.json", "bot replay 4711 --json"
     )
 )
@@ -307,8 +298,8 @@ def replay(
         Path | None,
         typer.Option("--with", metavar="NEW.json", help="Run it with this character instead, and show what changes."),
     ] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Run a turn again, byte for byte, from what was recorded of it; no model is called, nothing is sent or stored.
 
@@ -326,7 +317,7 @@ def replay(
         return await replay_turn(store, receipt, config.agent_config, other_agent)
 
     body = ReplayBody.model_validate_json(redact(read_store(config, run).model_dump_json(), config.secrets))
-    print_result(body.model_dump(mode="json"), _describe(body, shows_all=other is not None), as_json=as_json)
+    options.print_result(body.model_dump(mode="json"), _describe(body, shows_all=other is not None), as_json=as_json)
     return EXIT_CODES[body.state]
 
 

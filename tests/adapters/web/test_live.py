@@ -1,24 +1,79 @@
-"""Live updates: topics of a WebSocket, resuming, merging, and what each token may see."""
+"""What is sent as it happens: updates of rooms, and live updates by topic."""
 
 import asyncio
 import json
 import logging
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from adapters.web import live
 from adapters.web.config import Limits
 from adapters.web.frames import TopicKind
 from adapters.web.json_io import JsonResponder
-from adapters.web.live import LiveUpdates, TopicFilter
 from adapters.web.queries import AgentDirectory
-from bot import configure_logging, system_clock
+from bot import configure_logging, new_id, system_clock
 from bot.events import TaskEnded
 from bot.platform import AccessTokens, DisconnectCause, TokenScope
 from tests.adapters.web.conftest import RunningServer, ServerFactory, SocketClient, run_server
+
+DRAFT_ROOM, MESSAGE = new_id(), new_id()
+
+
+def test_each_update_contains_only_the_new_text() -> None:
+    growth = live.DraftDeltas()
+    assert growth.update(DRAFT_ROOM, MESSAGE, "One", "m1") == live.DraftDelta(MESSAGE, "One", True, "m1")
+    assert growth.update(DRAFT_ROOM, MESSAGE, "One, two", "m1") == live.DraftDelta(MESSAGE, ", two", False, "m1")
+    assert growth.list_room(DRAFT_ROOM) == [live.DraftDelta(MESSAGE, "One, two", True, "m1")]
+
+
+def test_a_rewritten_reply_is_sent_as_a_whole() -> None:
+    growth = live.DraftDeltas()
+    growth.update(DRAFT_ROOM, MESSAGE, "One", "m1")
+    assert growth.update(DRAFT_ROOM, MESSAGE, "Well", "m1") == live.DraftDelta(MESSAGE, "Well", True, "m1")
+
+
+def test_a_delivered_or_withdrawn_reply_is_not_a_draft() -> None:
+    growth = live.DraftDeltas()
+    growth.update(DRAFT_ROOM, MESSAGE, "One", "m1")
+    assert growth.update(DRAFT_ROOM, MESSAGE, "", "m1") == live.DraftDelta(MESSAGE, "", True, "m1")
+    growth.update(DRAFT_ROOM, MESSAGE, "One", "m1")
+    growth.end(DRAFT_ROOM, MESSAGE)
+    assert growth.list_room(DRAFT_ROOM) == []
+
+
+ROOM, OTHER = UUID(int=1), UUID(int=2)
+
+
+def test_updates_reach_the_room_except_their_sender() -> None:
+    hub = live.RoomBroadcaster()
+    first: list[live.RoomUpdate] = []
+    second: list[live.RoomUpdate] = []
+    hub.subscribe(ROOM, first.append)
+    leave = hub.subscribe(ROOM, second.append)
+    hub.publish(ROOM, live.TypingChanged(True), exclude=first.append)
+    hub.publish(OTHER, live.TypingChanged(True))
+    assert (first, second) == ([], [live.TypingChanged(True)])
+    leave()
+    leave()
+    hub.publish(ROOM, live.Interrupted(ROOM))
+    assert (first, second) == ([live.Interrupted(ROOM)], [live.TypingChanged(True)])
+
+
+def test_the_typing_indicator_stays_until_the_last_turn_ends() -> None:
+    hub = live.RoomBroadcaster()
+    seen: list[live.RoomUpdate] = []
+    hub.subscribe(ROOM, seen.append)
+    for active in (True, True, False):
+        hub.set_typing(ROOM, active)
+    assert hub.is_typing(ROOM)
+    hub.set_typing(ROOM, False)
+    hub.set_typing(ROOM, False)
+    assert not hub.is_typing(ROOM)
+    assert seen == [live.TypingChanged(True), live.TypingChanged(False)]
 
 
 async def open_topics(server: RunningServer, *topics: dict[str, Any], **fields: Any) -> SocketClient:
@@ -231,18 +286,18 @@ async def test_lines_of_the_log_are_sent_from_a_level_on_without_secrets(web_ser
         assert "canary" not in frame["text"]
 
 
-def build_updates(server: RunningServer, **limits: Any) -> LiveUpdates:
-    return LiveUpdates(AgentDirectory(server.runtime.handles), JsonResponder(()), Limits(**limits))
+def build_updates(server: RunningServer, **limits: Any) -> live.LiveUpdates:
+    return live.LiveUpdates(AgentDirectory(server.runtime.handles), JsonResponder(()), Limits(**limits))
 
 
-ALL = [TopicFilter(kind) for kind in (TopicKind.MESSAGE, TopicKind.RECEIPT)]
+ALL = [live.TopicFilter(kind) for kind in (TopicKind.MESSAGE, TopicKind.RECEIPT)]
 
 
 async def test_of_what_a_slow_client_has_not_read_the_latest_state_of_a_message_counts(web_server: Any) -> None:
     updates = build_updates(web_server)
     woken: list[None] = []
     subscription = updates.open(lambda: woken.append(None))
-    updates.subscribe(subscription, [TopicFilter(TopicKind.RECEIPT)], None)
+    updates.subscribe(subscription, [live.TopicFilter(TopicKind.RECEIPT)], None)
     for text in ("one", "silence"):
         await web_server.send(text)
     frames = []
@@ -256,7 +311,7 @@ async def test_of_what_a_slow_client_has_not_read_the_latest_state_of_a_message_
 async def test_a_client_that_leaves_too_much_unread_loads_everything_again(web_server: Any) -> None:
     updates = build_updates(web_server, max_pending_updates=3)
     subscription = updates.open(lambda: None)
-    updates.subscribe(subscription, [TopicFilter(TopicKind.RECEIPT)], None)
+    updates.subscribe(subscription, [live.TopicFilter(TopicKind.RECEIPT)], None)
     for number in range(4):
         await web_server.send(f"number {number}")
     first = json.loads(subscription.take() or "")
