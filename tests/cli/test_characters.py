@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot import Plugin, Turn, action
-from bot.cli.characters import (
-    add_reference_notes,
-    default_character,
-    export_network_settings,
-    load_character_config,
-    load_character_configs,
-    print_notes,
-)
+from bot.cli import characters
 from bot.cli.main import entry
 from bot.domain.ledger import Outcome
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
@@ -35,13 +28,13 @@ def write(folder: Path, name: str = "Ada", **more: object) -> Path:
 
 
 def test_without_an_option_the_bundled_character_is_loaded() -> None:
-    assert load_character_config().path == default_character()
-    assert [part.name for part in load_character_configs([])] == ["Marlo"]
+    assert characters.load_character_config().path == characters.default_character()
+    assert [part.name for part in characters.load_character_configs([])] == ["Marlo"]
 
 
 def test_several_characters_share_a_process_but_not_their_settings(workdir: Path) -> None:
     first = write(workdir, "Ada", settings={"CONVERSATION_LENGTH": 5})
-    ada, bob = load_character_configs([first, write(workdir, "Bob")])
+    ada, bob = characters.load_character_configs([first, write(workdir, "Bob")])
     assert (ada.name, bob.name) == ("Ada", "Bob")
     assert (ada.settings.get("CONVERSATION_LENGTH"), bob.settings.get("CONVERSATION_LENGTH")) == ("5", None)
 
@@ -49,23 +42,23 @@ def test_several_characters_share_a_process_but_not_their_settings(workdir: Path
 def test_the_same_character_twice_is_refused(workdir: Path) -> None:
     path = write(workdir)
     with pytest.raises(CharacterError, match="are the same character"):
-        load_character_configs([path, path])
+        characters.load_character_configs([path, path])
 
 
 def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(workdir: Path) -> None:
     (workdir / ".env").write_text("OPENAI_API_KEY=changeme\n", encoding="utf-8")
     with pytest.raises(SettingError, match=r"OPENAI_API_KEY \(in .env\): it is a placeholder"):
-        load_character_config(write(workdir))
+        characters.load_character_config(write(workdir))
 
 
 def test_an_unknown_plugin_gets_a_suggestion(workdir: Path) -> None:
     with pytest.raises(PluginError, match=r"'bootstrop' is not known: did you mean 'bootstrap'"):
-        load_character_config(write(workdir, plugins=["bootstrop"]))
+        characters.load_character_config(write(workdir, plugins=["bootstrop"]))
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-near", "/app/src/index.ts"])
 def test_a_plugin_of_elizaos_is_only_a_note(workdir: Path, name: str) -> None:
-    [note] = load_character_config(write(workdir, plugins=[name])).notes
+    [note] = characters.load_character_config(write(workdir, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
 
 
@@ -82,7 +75,7 @@ def test_plugins_of_elizaos_given_as_objects_are_read_as_their_names(
     out = capsys.readouterr().out
     assert "plugins[0]: an object read as its name, web-search" in out
     assert "plugins[2]: an object read as its package, @elizaos/plugin-near" in out
-    config = load_character_config(path)
+    config = characters.load_character_config(path)
     assert "offline" in [plugin.name for plugin in config.plugins]
     assert [note.split(":")[0] for note in config.notes[:2]] == ["web-search", "@elizaos/plugin-near"]
 
@@ -102,7 +95,7 @@ def test_a_list_in_the_settings_of_a_plugin_is_read_from_commas_and_from_json(wo
     (workdir / "mine.py").write_text(LIST_PLUGIN, encoding="utf-8")
     lines = [f"{name}={text}" for name in ("MINE_WORDS", "MINE_NAMES", "MINE_PAIR")]
     (workdir / ".env").write_text("\n".join([*lines, "MINE_NUMBERS=[1,2]"]), encoding="utf-8")
-    config = load_character_config(write(workdir, plugins=["./mine"]))
+    config = characters.load_character_config(write(workdir, plugins=["./mine"]))
     [model] = [plugin.settings for plugin in config.plugins if plugin.name == "mine"]
     assert model is not None
     values = config.settings.load(model).model_dump()
@@ -117,7 +110,7 @@ def test_a_list_in_the_settings_of_a_plugin_is_read_from_commas_and_from_json(wo
 def test_a_list_in_the_settings_of_a_character_keeps_what_json_keeps(workdir: Path) -> None:
     (workdir / "mine.py").write_text(LIST_PLUGIN, encoding="utf-8")
     settings = {"MINE_WORDS": '["a,b", "c"]', "MINE_NUMBERS": [3], "MINE_NAMES": ["x", "y"]}
-    config = load_character_config(write(workdir, plugins=["./mine"], settings=settings))
+    config = characters.load_character_config(write(workdir, plugins=["./mine"], settings=settings))
     [model] = [plugin.settings for plugin in config.plugins if plugin.name == "mine"]
     assert model is not None
     values = config.settings.load(model).model_dump()
@@ -130,11 +123,11 @@ def test_settings_of_the_operator_in_a_file_are_ignored_with_a_single_line(
     monkeypatch.setenv("SERVER_HOST", "127.0.0.2")
     hostile = {"SERVER_HOST": "0.0.0.0", "BOT_DATA_DIR": "/tmp/theirs", "LOG_LEVEL": "DEBUG", "X_PLAN": "pro"}
     secrets = {"DATABASE_URL": "sqlite:////tmp/theirs.db", "SERVER_TOKEN": "the-attackers-token"}
-    config = load_character_config(write(workdir, settings={**hostile, "STREAMING": False}, secrets=secrets))
+    config = characters.load_character_config(write(workdir, settings={**hostile, "STREAMING": False}, secrets=secrets))
     assert config.settings.get("SERVER_HOST") == "127.0.0.2"
     assert config.settings.get("STREAMING") == "false"
     assert not set(config.settings) & {"BOT_DATA_DIR", "LOG_LEVEL", "X_PLAN", "DATABASE_URL", "SERVER_TOKEN"}
-    print_notes([config])
+    characters.print_notes([config])
     [line] = [text for text in capsys.readouterr().err.splitlines() if "only the operator" in text]
     assert line == (
         "ada.json: only the operator sets SERVER_HOST, BOT_DATA_DIR, LOG_LEVEL, X_PLAN, DATABASE_URL, SERVER_TOKEN: "
@@ -145,7 +138,7 @@ def test_settings_of_the_operator_in_a_file_are_ignored_with_a_single_line(
 def test_each_character_of_a_process_keeps_its_own_settings(workdir: Path) -> None:
     ada = write(workdir, "Ada", settings={"OPENAI_LARGE_MODEL": "a"}, secrets={"DISCORD_API_TOKEN": "ada-token"})
     bob = write(workdir, "Bob", settings={"OPENAI_LARGE_MODEL": "b"}, secrets={"DISCORD_API_TOKEN": "bob-token"})
-    settings = [config.settings for config in load_character_configs([ada, bob])]
+    settings = [config.settings for config in characters.load_character_configs([ada, bob])]
     assert [item.get("OPENAI_LARGE_MODEL") for item in settings] == ["a", "b"]
     assert [item.get("DISCORD_API_TOKEN") for item in settings] == ["ada-token", "bob-token"]
 
@@ -156,14 +149,16 @@ def test_plugins_with_circular_requirements_are_refused(workdir: Path) -> None:
             f"from bot import Plugin\nplugin = Plugin('{own}', requires=['{other}'])\n", encoding="utf-8"
         )
     with pytest.raises(PluginError, match=r"in a circle: (hen → egg → hen|egg → hen → egg)"):
-        load_character_config(write(workdir, plugins=["./hen", "./egg"]))
+        characters.load_character_config(write(workdir, plugins=["./hen", "./egg"]))
 
 
 def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(workdir: Path) -> None:
     folder = workdir / "elsewhere"
     folder.mkdir()
     (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
-    assert "mine" in [plugin.name for plugin in load_character_config(write(folder, plugins=["./mine"])).plugins]
+    assert "mine" in [
+        plugin.name for plugin in characters.load_character_config(write(folder, plugins=["./mine"])).plugins
+    ]
 
 
 def test_proxies_are_exported_only_from_the_env_file() -> None:
@@ -173,15 +168,17 @@ def test_proxies_are_exported_only_from_the_env_file() -> None:
         Layer(".env", {"HTTPS_PROXY": "http://a.example", "NO_PROXY": "b.example", "LOG_LEVEL": "DEBUG"}),
     ]
     environment = {"https_proxy": "http://mine.example"}
-    export_network_settings(Settings(layers), environment)
+    characters.export_network_settings(Settings(layers), environment)
     assert environment == {"https_proxy": "http://mine.example", "NO_PROXY": "b.example"}
 
 
 def test_ignored_parts_of_a_file_are_printed(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = "sk-" + "a1" * 20
     plugins = ["openai", "@elizaos/plugin-telegram", *(f"@elizaos/plugin-none{n}" for n in range(9))]
-    part = load_character_config(write(workdir, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
-    print_notes([part])
+    part = characters.load_character_config(
+        write(workdir, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}})
+    )
+    characters.print_notes([part])
     out, err = capsys.readouterr()
     assert out == ""
     assert key not in err
@@ -196,7 +193,7 @@ def test_every_secret_is_removed_from_the_logs(workdir: Path, monkeypatch: pytes
     monkeypatch.setenv("https_proxy", "")  # restores the variable after the test
     key = "sk-" + "b2" * 20
     (workdir / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
-    part = load_character_config(write(workdir, settings={"secrets": {"WALLET": key}}))
+    part = characters.load_character_config(write(workdir, settings={"secrets": {"WALLET": key}}))
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
 
 
@@ -204,7 +201,7 @@ def test_every_secret_is_removed_from_the_logs(workdir: Path, monkeypatch: pytes
 async def test_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> None:
     file = workdir / "ada.json"
     file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
-    part = load_character_config(file)
+    part = characters.load_character_config(file)
     adapter = RecordingAdapter()
     async with Runtime([part.agent_config]) as runtime:
         await runtime.connect(adapter)
@@ -215,7 +212,7 @@ async def test_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> 
         assert (await agent.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
     with pytest.raises(ConfigError):
-        load_character_config(file)  # the next start reports the error
+        characters.load_character_config(file)  # the next start reports the error
 
 
 Out = pytest.CaptureFixture[str]
@@ -267,14 +264,14 @@ def test_a_check_refuses_what_a_strict_start_refuses(workdir: Path, capsys: Out,
     error = capsys.readouterr().err
     assert re.search(expected.replace("'mine': .*template", "'./mine': .*template"), error), error
     with pytest.raises(ConfigError):
-        load_character_config(path).require_all_plugins()
+        characters.load_character_config(path).require_all_plugins()
     assert entry(["run", "--strict", "-c", str(path)]) == 78
 
 
 def test_a_broken_template_of_a_loaded_plugin_stops_the_start(workdir: Path) -> None:
     write_file(workdir, BROKEN_PLUGIN.replace('{"mineTemplate": TEXT}', "dict(mineTemplate=TEXT)"), "mine.py")
     with pytest.raises(ConfigError, match="plugin 'mine': template 'mineTemplate': line 1, column 1"):
-        load_character_config(write_file(workdir, '{"name": "Ada", "plugins": ["./mine"]}'))
+        characters.load_character_config(write_file(workdir, '{"name": "Ada", "plugins": ["./mine"]}'))
 
 
 NOTES = {
@@ -336,7 +333,7 @@ def test_an_unknown_name_is_noted_by_the_check_and_by_a_start(
     assert entry(["character", "check", str(path)]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  warning  ") and hint in line]
     assert place in line
-    print_notes([load_character_config(path)])
+    characters.print_notes([characters.load_character_config(path)])
     assert place in capsys.readouterr().err
     entry(["doctor", "-c", str(path)])
     assert place in capsys.readouterr().out
@@ -368,7 +365,7 @@ def test_a_misspelled_template_or_variable_stops_the_check_and_the_start(
     assert entry(["character", "check", str(path)]) == 78
     assert error in capsys.readouterr().err
     with pytest.raises(ConfigError, match=re.escape(error)):
-        load_character_config(path)
+        characters.load_character_config(path)
 
 
 def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workdir: Path, capsys: Out) -> None:
@@ -393,7 +390,7 @@ def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workd
         "knowledge": ["A text."],
     }
     path = write_file(workdir, json.dumps(document))
-    config = load_character_config(path)
+    config = characters.load_character_config(path)
     assert config.loaded.report.warnings == ()
 
 
@@ -427,9 +424,9 @@ def test_an_unused_file_of_many_unknown_names_is_checked_quickly(workdir: Path) 
         "adapters": [f"adapter {number}" for number in range(1_000)],
         "templates": {f"template {number}": "{{x}}" for number in range(1_000)},
     }
-    config = load_character_config(write_file(workdir, json.dumps(document)))
+    config = characters.load_character_config(write_file(workdir, json.dumps(document)))
     assert len(config.loaded.report.warnings) == 3 * 40
-    assert add_reference_notes(config.path, config.loaded).path == config.path
+    assert characters.add_reference_notes(config.path, config.loaded).path == config.path
 
 
 async def test_the_variables_that_are_known_are_those_that_a_turn_has() -> None:
