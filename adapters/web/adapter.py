@@ -18,7 +18,6 @@ from adapters.web.incoming import is_conversation_name
 from adapters.web.json_io import SIGN_IN_PATH, JsonResponder, add_pages, add_static_files
 from adapters.web.live import ControlRequested, LiveUpdates, RoomBroadcaster, TypingChanged
 from adapters.web.messages import AnswerService, MessageService, MessageStreams, run_shielded
-from adapters.web.metrics import PrometheusApi
 from adapters.web.middleware import KeptAnswers, Middleware, add_headers, build_refusal_response
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, OperationHandler, build_document, operations_of
 from adapters.web.outgoing import build_sent_notice
@@ -76,7 +75,7 @@ class WebApp:
         answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self._body_seconds = limits.body_seconds
-        self._prometheus = PrometheusApi(self.directory)
+        self._prometheus = overview_api.PrometheusApi(self.directory)
         apis = [
             overview_api.OverviewApi(self.directory, responder),
             agents_api.SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits),

@@ -4,10 +4,11 @@ import asyncio
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Literal
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.json_io import HttpProblem, JsonResponder
-from adapters.web.openapi import HEALTH_PATH, ReadBody, operation
+from adapters.web.openapi import HEALTH_PATH, METRICS_PATH, ReadBody, operation, package_version
 from adapters.web.people_api import load_names
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, HealthResponse, PlatformHealth, RequestModel, ResponseModel
@@ -31,6 +32,7 @@ from bot.platform import (
     ConnectionState,
     ConnectionStatus,
     DisconnectCause,
+    LazyImport,
     LimitState,
     ModelSituation,
     Situation,
@@ -38,6 +40,7 @@ from bot.platform import (
     connections_of,
     find_conditions,
     format_dollars,
+    install_command,
     limit_of,
     list_models,
     read_situation,
@@ -824,3 +827,29 @@ def _build_limit(
         spent=spent,
         highest=None if highest_id is None else HighestBody(id=highest_id, name=names.get(highest_id, ""), spent=spent),
     )
+
+
+LIBRARY, EXTRA = "prometheus_client", "metrics"
+Exposition: Callable[[Sequence[AgentHandle]], Any] = LazyImport("adapters.web.exposition:Exposition")
+
+
+class PrometheusApi:
+    """Serves the figures for Prometheus. Counts nothing unless its client library is installed."""
+
+    def __init__(self, directory: AgentDirectory) -> None:
+        self._directory = directory
+        self._exposition: Any = None
+
+    def start(self) -> None:
+        """Begin to count."""
+        if find_spec(LIBRARY) is not None:
+            self._exposition = Exposition(tuple(self._directory))
+
+    @operation("GET", METRICS_PATH, "prometheus", Access.METRICS, (404,), content_type="text/plain")
+    async def show_figures(self, request: web.Request) -> web.StreamResponse:
+        """Return the figures of the process in the text format of Prometheus, or in OpenMetrics where that is asked."""
+        if self._exposition is None:
+            raise HttpProblem(404, "not_found", f"{LIBRARY} is not installed: {install_command(EXTRA)}")
+        accept = request.headers.get("Accept", "")
+        body, content_type = await self._exposition.encode(package_version(), system_clock(), accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
