@@ -1,7 +1,6 @@
 """Hooks of mkdocs: pages that are made from the code, and links of pages that lead out of docs/."""
 
 import asyncio
-import importlib
 import inspect
 import json
 import logging
@@ -121,7 +120,7 @@ def _commands() -> str:
         lines += ["", f"## {group.capitalize()}"]
         for command in COMMANDS:
             if command.group == group:
-                app = importlib.import_module(command.module).app
+                app = command.load()
                 lines += _describe_command(typer.main.get_command(app), f"bot {command.name}")
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,7 @@
 """Renews the libraries of the web pages: downloads each package of the manifest with npm and copies its file.
 
 Run by `make vendor`, optionally with `PACKAGE=VERSION ...` to change versions. The manifest's hashes are those of the
-copied files, so a changed file shows as a changed line; `tests/adapters/web/test_vendor.py` compares the two.
+copied files, so a changed file shows as a changed line; `tests/adapters/web/test_json_io.py` compares the two.
 """
 
 import hashlib

@@ -96,8 +96,8 @@ from bot.inbound.agent_handle import (
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
-from bot.operate.care import REPORT_DAYS, CareReport, build_care_report
 from bot.operate.people import FoundFact, GivenNotice, People, Person, PersonWorld, describe_memory
+from bot.operate.results import REPORT_DAYS, CareReport, build_care_report
 from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
@@ -192,9 +192,7 @@ from bot.operate.operations import (
     SaidResponse,
     UndeliveredPartBody,
 )
-from bot.operate.receipts import ReceiptBody
-from bot.operate.replay import ReplayBody
-from bot.operate.results import Result
+from bot.operate.results import ReceiptBody, ReplayBody, Result
 from bot.operate.rooms import CastBody, RoomInstructionsBody, TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply

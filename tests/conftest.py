@@ -29,7 +29,7 @@ PRELOADED = (
         "adapters.x.adapter",
         "bot.cli.commands.chat",
         "bot.cli.commands.db",
-        "bot.cli.commands.outbox",
+        "bot.cli.commands.deliveries",
     ),
     *("bot.cli.commands.why", "plugins.offline"),
 )

@@ -43,7 +43,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/cli/characters.py", "knowledge"),
         ("bot/cli/main.py", "mcp"),
         ("bot/cli/main.py", "knowledge"),
-        ("bot/cli/commands/mcp.py", "mcp"),
+        ("bot/cli/commands/access.py", "mcp"),
         ("bot/domain/instructions.py", "idle_talk"),
         ("bot/domain/ledger.py", "offline"),
         ("bot/logs.py", "openai"),

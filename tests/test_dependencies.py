@@ -20,9 +20,9 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 # A folder in adapters/ or plugins/ may use the extra of its name. The first pattern that fits adds these extras.
 EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
-    (r"adapters/web/metrics/.*", ("metrics",)),
-    (r"bot/cli/commands/mcp\.py", ("mcp",)),
-    (r"bot/cli/(commands/(dev|plugin)|pytest_plugin)\.py", ("testing",)),
+    (r"adapters/web/(exposition|overview_api)\.py", ("metrics",)),
+    (r"bot/cli/commands/access\.py", ("mcp",)),
+    (r"bot/cli/(commands/(run|plugin)|pytest_plugin)\.py", ("testing",)),
     (r"bot/fetch/document_worker\.py", ("knowledge", "feeds", "links")),
     (r"bot/models/openai_compatible/server\.py", ("openai",)),
     (r"bot/settings/model\.py", ("secrets",)),

@@ -14,9 +14,9 @@ from uuid import UUID
 from adapters.web.auth import Grant
 from adapters.web.config import PLATFORM
 from adapters.web.files import build_upload_url
+from adapters.web.frames import CommandFrame, SelectFrame, SendFrame
 from adapters.web.json_io import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
-from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
 from bot.platform import ACCESS_TOKEN_KEY, ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
 from bot.text import chosen_language, sanitize_name, shorten

@@ -12,33 +12,11 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from adapters.web import json_io
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
-from adapters.web.json_io import (
-    REQUEST_ID,
-    SIGN_IN_PATH,
-    HttpProblem,
-    JsonResponder,
-    build_refusal,
-    build_stopping,
-    build_unavailable,
-    build_wrong_token,
-    read_body,
-    relative_base,
-    validate_with,
-)
 from adapters.web.openapi import HEALTH_PATH, Handler
 from adapters.web.schemas import KEY_ADAPTER
-from bot import TemporaryError
-from bot.platform import (
-    BoundedDict,
-    ConnectionPool,
-    GuessLimiter,
-    InboxClosed,
-    TrustedProxies,
-    is_cross_site,
-    is_same_origin,
-    parse_host_header,
-)
+from bot import TemporaryError, platform
 from bot.text import use_language
 
 logger = logging.getLogger(__name__)
@@ -72,13 +50,13 @@ def set_security_headers(response: web.StreamResponse) -> None:
     response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
-    response.headers["X-Request-Id"] = REQUEST_ID.get()
+    response.headers["X-Request-Id"] = json_io.REQUEST_ID.get()
 
 
 def build_refusal_response(status: int) -> web.Response:
     """Return the response to a request that did not reach the middleware; it ends the connection."""
-    REQUEST_ID.set(token_hex(8))
-    response = JsonResponder(()).respond_problem(build_refusal(status))
+    json_io.REQUEST_ID.set(token_hex(8))
+    response = json_io.JsonResponder(()).respond_problem(json_io.build_refusal(status))
     set_security_headers(response)
     response.force_close()
     return response
@@ -108,18 +86,18 @@ class KeptAnswers:
     def __init__(self, body_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._body_seconds = body_seconds
         self._clock = clock
-        self._answers: BoundedDict[tuple[str, ...], KeptAnswer] = BoundedDict(MAX_KEPT_ANSWERS)
+        self._answers: platform.BoundedDict[tuple[str, ...], KeptAnswer] = platform.BoundedDict(MAX_KEPT_ANSWERS)
 
     async def answer(self, request: web.Request, handler: Handler, owner: str) -> web.StreamResponse:
         """Run the handler, or return its earlier answer to the same request. Raises HttpProblem for another one."""
         header = request.headers.get("Idempotency-Key")
         if header is None:
             return await handler(request)
-        name = (owner, validate_with(KEY_ADAPTER, header))
+        name = (owner, json_io.validate_with(KEY_ADAPTER, header))
         digest = await self._digest(request)
         while (kept := self._answers.get(name)) is not None and self._clock() - kept.kept_at < KEEPING_SECONDS:
             if kept.digest != digest:
-                raise HttpProblem(422, "invalid_request", "the idempotency key belongs to another request")
+                raise json_io.HttpProblem(422, "invalid_request", "the idempotency key belongs to another request")
             await kept.is_done.wait()
             if kept.body is not None:
                 return kept.build()
@@ -138,7 +116,7 @@ class KeptAnswers:
         """Return a hash of the request; of a form with files, of its length instead of its bytes."""
         digest = sha256(f"{request.method} {request.rel_url.raw_path_qs}\n".encode())
         if request.content_type == "application/json":
-            digest.update(await read_body(request, timeout=self._body_seconds))
+            digest.update(await json_io.read_body(request, timeout=self._body_seconds))
         else:
             digest.update(str(request.content_length).encode())
         return digest.digest()
@@ -149,13 +127,13 @@ class Middleware:
 
     def __init__(
         self,
-        responder: JsonResponder,
+        responder: json_io.JsonResponder,
         auth: TokenAuth,
         hosts: frozenset[str],
         kept_answers: KeptAnswers,
-        guess_limiter: GuessLimiter,
-        proxies: TrustedProxies,
-        pool: ConnectionPool,
+        guess_limiter: platform.GuessLimiter,
+        proxies: platform.TrustedProxies,
+        pool: platform.ConnectionPool,
     ) -> None:
         self._responder = responder
         self._auth = auth
@@ -186,36 +164,36 @@ class Middleware:
     @web.middleware
     async def handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every error into a response with a code; log internal errors."""
-        REQUEST_ID.set(token_hex(8))
+        json_io.REQUEST_ID.set(token_hex(8))
         try:
             with use_language(request.query.get("language", ""), request.headers.get("Accept-Language", "")):
                 return await handler(request)
-        except HttpProblem as problem:
+        except json_io.HttpProblem as problem:
             reply_problem = problem
-        except InboxClosed:
-            reply_problem = build_stopping()
+        except platform.InboxClosed:
+            reply_problem = json_io.build_stopping()
         except TemporaryError as error:
-            reply_problem = build_unavailable(error)
+            reply_problem = json_io.build_unavailable(error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
             headers = {name: value for name, value in error.headers.items() if name == "Allow"}
-            reply_problem = build_refusal(error.status, headers)
+            reply_problem = json_io.build_refusal(error.status, headers)
         except ConnectionError:
             raise
         except Exception:  # an error of a handler affects its own request only
-            logger.exception("request %s to %s failed", REQUEST_ID.get(), request.rel_url.raw_path)
-            reply_problem = build_refusal(500)
+            logger.exception("request %s to %s failed", json_io.REQUEST_ID.get(), request.rel_url.raw_path)
+            reply_problem = json_io.build_refusal(500)
         if _has_started.get():
-            raise ConnectionResetError(f"request {REQUEST_ID.get()} failed after its answer had begun")
+            raise ConnectionResetError(f"request {json_io.REQUEST_ID.get()} failed after its answer had begun")
         return self._build_response(request, reply_problem)
 
     @web.middleware
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check host name, credential and origin of a request. Raises HttpProblem."""
         self._pool.record_activity(request)
-        if parse_host_header(request.headers.get("Host", "")) not in self._hosts:
-            raise HttpProblem(421, "unknown_host", "unknown host name: add it to SERVER_ALLOWED_HOSTS")
+        if platform.parse_host_header(request.headers.get("Host", "")) not in self._hosts:
+            raise json_io.HttpProblem(421, "unknown_host", "unknown host name: add it to SERVER_ALLOWED_HOSTS")
         access = self._access.get(request.match_info.route, Access.CHANGE)
         if request.path == HEALTH_PATH:  # by any method
             access = Access.PUBLIC
@@ -252,29 +230,29 @@ class Middleware:
     def _authenticate(self, request: web.Request, *, is_page: bool) -> tuple[Credential, Grant]:
         credential = self._auth.read_credential(request, is_page=is_page)
         if credential is None:
-            raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
+            raise json_io.HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         grant = self._auth.find_grant(credential)
         if grant is None:
             client = self._proxies.find_client(request.remote, request.headers)
-            self._guess_limiter.refuse(client, build_wrong_token())
+            self._guess_limiter.refuse(client, json_io.build_wrong_token())
         self._pool.authenticate(request)
         return credential, grant
 
-    def _build_response(self, request: web.Request, problem: HttpProblem) -> web.Response:
+    def _build_response(self, request: web.Request, problem: json_io.HttpProblem) -> web.Response:
         is_sign_in_needed = problem.code in SIGN_IN_CODES and not request.headers.get("Authorization")
         if is_sign_in_needed and request.match_info.route in self._pages:
             return web.Response(status=303, headers={"Location": _build_sign_in_address(request, problem)})
         return self._responder.respond_problem(problem)
 
 
-def _build_sign_in_address(request: web.Request, problem: HttpProblem) -> str:
+def _build_sign_in_address(request: web.Request, problem: json_io.HttpProblem) -> str:
     """Return the relative address of the sign-in page, which leads back to the page of the request."""
     query = {}
     if page := f"{request.rel_url.raw_path.rpartition('/')[0]}/{_name_without_token(request)}".lstrip("/"):
         query["next"] = page
     if "token" in request.query:
         query["problem"] = problem.code
-    return f"{relative_base(request.path)}{SIGN_IN_PATH[1:]}?{urlencode(query)}".rstrip("?")
+    return f"{json_io.relative_base(request.path)}{json_io.SIGN_IN_PATH[1:]}?{urlencode(query)}".rstrip("?")
 
 
 def _name_without_token(request: web.Request) -> str:
@@ -285,5 +263,5 @@ def _name_without_token(request: web.Request) -> str:
 
 def _check_origin(request: web.Request, credential: Credential | None) -> None:
     is_by_cookie = credential is not None and credential.kind is CredentialKind.COOKIE
-    if is_cross_site(request.headers) or (is_by_cookie and not is_same_origin(request.headers)):
-        raise HttpProblem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
+    if platform.is_cross_site(request.headers) or (is_by_cookie and not platform.is_same_origin(request.headers)):
+        raise json_io.HttpProblem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")

@@ -14,10 +14,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.auth import Access
+from adapters.web.frames import LIVE_FRAMES, ClientFrame, ServerFrame
 from adapters.web.json_io import read_json, validate_model
-from adapters.web.live import LIVE_FRAMES
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
-from adapters.web.ws_frames import ClientFrame, ServerFrame
 from bot.platform import BoundRoute, RouteScope, TokenScope
 
 HEALTH_PATH = "/healthz"

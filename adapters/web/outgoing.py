@@ -8,21 +8,8 @@ from uuid import UUID
 from adapters.web import schemas
 from adapters.web.config import PLATFORM
 from adapters.web.files import UPLOAD_PREFIX
-from bot import Attachment, CommandResponse, CoreSettings, Entity, Memory, Outcome, Receipt, derived_id
+from bot import Attachment, CommandResponse, CoreSettings, Entity, Memory, Outcome, Receipt, derived_id, platform
 from bot.models import ModelType
-from bot.platform import (
-    NOTICE_KEY,
-    REFERRAL_KEY,
-    WRITTEN_BY_KEY,
-    AgentHandle,
-    CommandInvocation,
-    Delivery,
-    DeliveryState,
-    describe_receipt,
-    is_complete,
-    list_versions,
-    read_steps,
-)
 from bot.text import shorten
 
 COMMAND_RULE = "command"
@@ -31,7 +18,7 @@ MAX_ATTACHMENT_TEXT = 2000  # characters of a transcript or document that are sh
 TEXT_TYPES = frozenset({ModelType.TEXT_SMALL, ModelType.TEXT_LARGE})
 
 
-def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
+def build_agent_body(handle: platform.AgentHandle) -> schemas.AgentBody:
     """Return a character's public data."""
     character = handle.character
     is_greeting = character.content == "general" or PLATFORM in handle.settings.load(CoreSettings).age_restricted_rooms
@@ -62,7 +49,7 @@ def build_message_body(
     """Return a message; with its receipt, also its outcome, told with the agent's name."""
     author = authors.get(memory.entity_id)
     author_name = author.name if author else agent_name if memory.entity_id == agent_id else ""
-    versions = [schemas.VersionBody.build(version) for version in list_versions(memory)]
+    versions = [schemas.VersionBody.build(version) for version in platform.list_versions(memory)]
     is_edited = bool(versions) and memory.entity_id != agent_id
     figures = {} if receipt is None else build_figures(receipt, agent_name)
     return schemas.MessageBody.build(
@@ -78,12 +65,12 @@ def build_message_body(
         ],
         outcome=None if receipt is None else schemas.OutcomeBody.build(receipt, **figures),
         versions=versions,
-        is_complete=is_complete(memory),
+        is_complete=platform.is_complete(memory),
         edited_at=versions[-1].at if is_edited else None,
         kind="referral"
-        if REFERRAL_KEY in memory.metadata
+        if platform.REFERRAL_KEY in memory.metadata
         else "person"
-        if WRITTEN_BY_KEY in memory.metadata
+        if platform.WRITTEN_BY_KEY in memory.metadata
         else "reply",
         **figures,
     )
@@ -91,7 +78,7 @@ def build_message_body(
 
 def build_notice_body(reply: Memory, agent_id: UUID, agent_name: str) -> schemas.MessageBody | None:
     """Return the AI notice that was sent before a reply, which is stored with it; None if there was none."""
-    notice = reply.metadata.get(NOTICE_KEY)
+    notice = reply.metadata.get(platform.NOTICE_KEY)
     if notice is None:
         return None
     return schemas.MessageBody.build(
@@ -107,7 +94,7 @@ def build_notice_body(reply: Memory, agent_id: UUID, agent_name: str) -> schemas
     )
 
 
-def build_sent_notice(delivery: Delivery, handle: AgentHandle) -> schemas.MessageBody:
+def build_sent_notice(delivery: platform.Delivery, handle: platform.AgentHandle) -> schemas.MessageBody:
     """Return an AI notice that is sent just now, as `build_notice_body` returns it later."""
     return schemas.MessageBody.build(
         delivery.content,
@@ -125,7 +112,7 @@ def build_figures(receipt: Receipt, agent_name: str) -> dict[str, object]:
     """Return the id and the sentence of a receipt, the time until its outcome, and the cost of its model calls."""
     return {
         "receipt_id": receipt.id,
-        "headline": describe_receipt(receipt, agent_name) if receipt.outcome.is_final else "",
+        "headline": platform.describe_receipt(receipt, agent_name) if receipt.outcome.is_final else "",
         "took_ms": None if receipt.seconds is None else round(1000 * receipt.seconds),
         "cost": receipt.cost,
     }
@@ -167,7 +154,7 @@ def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Aut
 
 
 def build_command_response(
-    handle: AgentHandle, invocation: CommandInvocation, response: CommandResponse
+    handle: platform.AgentHandle, invocation: platform.CommandInvocation, response: CommandResponse
 ) -> schemas.MessageResponse:
     """Return the response to a command: its text and choices as a reply that is not stored."""
     message_id = derived_id(handle.agent_id, invocation.event_id)
@@ -193,9 +180,11 @@ def build_command_response(
     )
 
 
-def build_steps(receipt: Receipt, trace: Mapping[str, Any], deliveries: Sequence[Delivery]) -> list[schemas.StepBody]:
+def build_steps(
+    receipt: Receipt, trace: Mapping[str, Any], deliveries: Sequence[platform.Delivery]
+) -> list[schemas.StepBody]:
     """Return the steps of a turn with those of sending, which stand before what ran after the answer."""
-    steps = [schemas.StepBody.build(step) for step in read_steps(trace, receipt.received_at)]
+    steps = [schemas.StepBody.build(step) for step in platform.read_steps(trace, receipt.received_at)]
     sends = list(_build_sends(receipt, deliveries))
     place = next((number for number, step in enumerate(steps) if step.is_after), len(steps))
     shift = len(sends)
@@ -206,19 +195,23 @@ def build_steps(receipt: Receipt, trace: Mapping[str, Any], deliveries: Sequence
     return [*steps[:place], *sends, *later]
 
 
-def _build_sends(receipt: Receipt, deliveries: Sequence[Delivery]) -> Iterator[schemas.StepBody]:
+def _build_sends(receipt: Receipt, deliveries: Sequence[platform.Delivery]) -> Iterator[schemas.StepBody]:
     """Yield the parts of the reply with the first attempt to send each."""
     for number, part in enumerate(deliveries, 1):
         started_at = part.first_attempt_at or part.created_at
         attempts = f"{part.attempts} attempt{'' if part.attempts == 1 else 's'}"
-        words = {DeliveryState.UNKNOWN: "held", DeliveryState.PENDING: "waits", DeliveryState.ATTEMPTING: "being sent"}
+        words = {
+            platform.DeliveryState.UNKNOWN: "held",
+            platform.DeliveryState.PENDING: "waits",
+            platform.DeliveryState.ATTEMPTING: "being sent",
+        }
         yield schemas.StepBody(
             name="Send" if len(deliveries) == 1 else f"Send part {number} of {len(deliveries)}",
             kind="send",
             start_ms=round((started_at - receipt.received_at).total_seconds() * 1000, 1),
             end_ms=None,
             parent=None,
-            state="failed" if part.state is DeliveryState.FAILED else "done",
+            state="failed" if part.state is platform.DeliveryState.FAILED else "done",
             note=", ".join(filter(None, (words.get(part.state, part.state.value), attempts, part.cause))),
             call=None,
             is_after=False,

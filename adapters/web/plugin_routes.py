@@ -19,28 +19,20 @@ from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, re
 from adapters.web.messages import open_stream, run_shielded
 from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory
-from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import (
-    AgentHandle,
-    BoundRoute,
-    MemoryLimitReached,
-    RouteCaller,
-    RouteEvent,
-    RouteScope,
-    TaskSet,
-    body_timeout,
-)
+from bot import PluginError, RouteRequest, RouteResponse, platform
 
 logger = logging.getLogger(__name__)
 CONTENT_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 UPLOAD_COPIES = 3  # in memory: the body, its parts, and what the plugin makes of them
-RouteCandidate = tuple[AgentHandle, BoundRoute]
+RouteCandidate = tuple[platform.AgentHandle, platform.BoundRoute]
 
 
 class PluginRoutes:
     """Calls the routes of plugins; if several agents have the same route, `?agent=` selects one."""
 
-    def __init__(self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder, limits: Limits) -> None:
+    def __init__(
+        self, directory: AgentDirectory, requests: platform.TaskSet, responder: JsonResponder, limits: Limits
+    ) -> None:
         self._directory = directory
         self._requests = requests
         self._responder = responder
@@ -68,9 +60,9 @@ class PluginRoutes:
                 route = router.add_route(method, path, self._build_handler(group))
             except ValueError as error:
                 raise PluginError(f"plugin {plugin!r}: {method} {path} is an invalid path: {error}") from None
-            strictest = max((bound_route.scope for _, bound_route in group), key=list(RouteScope).index)
+            strictest = max((bound_route.scope for _, bound_route in group), key=list(platform.RouteScope).index)
             access_by_route[route] = ACCESS_BY_SCOPE[strictest]
-            if strictest is RouteScope.PUBLIC:
+            if strictest is platform.RouteScope.PUBLIC:
                 logger.info("%s %s of plugin %r needs no token", method, path, plugin)
         return access_by_route
 
@@ -86,7 +78,7 @@ class PluginRoutes:
         return handle
 
     async def call(
-        self, request: web.Request, route: BoundRoute, query: Mapping[str, str] | None = None
+        self, request: web.Request, route: platform.BoundRoute, query: Mapping[str, str] | None = None
     ) -> RouteResponse:
         """Return what a route answers to a request; it runs on if the client leaves. Raises HttpProblem."""
         route_request = RouteRequest(
@@ -106,13 +98,13 @@ class PluginRoutes:
                 async with self._uploads:
                     route_request = await self._read_body(request, route, route_request)
                 return await run_shielded(self._requests, self._call_plugin(route, route_request))
-        except MemoryLimitReached as error:
+        except platform.MemoryLimitReached as error:
             raise HttpProblem(413, "too_large", f"the upload is too large: {error}") from None
 
-    def _is_upload(self, route: BoundRoute) -> bool:
+    def _is_upload(self, route: platform.BoundRoute) -> bool:
         return route.max_body_bytes > self._limits.max_body_bytes
 
-    def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> BoundRoute:
+    def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> platform.BoundRoute:
         if len(candidates) == 1 or "agent" not in query:
             return candidates[0][1]
         agent_handle = self._directory.find_agent(query.pop("agent"))
@@ -121,22 +113,24 @@ class PluginRoutes:
                 return route
         raise build_not_found("such route of agent", agent_handle.character.name)
 
-    async def _read_body(self, request: web.Request, route: BoundRoute, route_request: RouteRequest) -> RouteRequest:
+    async def _read_body(
+        self, request: web.Request, route: platform.BoundRoute, route_request: RouteRequest
+    ) -> RouteRequest:
         """Return the request with its body, or with the fields and files of its form."""
         seconds = self._limits.upload_seconds if self._is_upload(route) else self._limits.body_seconds
         if route.accepts_files and request.content_type == "multipart/form-data":
-            async with body_timeout(seconds):
+            async with platform.body_timeout(seconds):
                 form, files = await read_form(request, route.max_body_bytes)
             return replace(route_request, form=form, files=files)
         return replace(route_request, body=await read_body(request, timeout=seconds, max_bytes=route.max_body_bytes))
 
     async def _stream_events(
-        self, request: web.Request, route: BoundRoute, events: AsyncIterable[RouteEvent]
+        self, request: web.Request, route: platform.BoundRoute, events: AsyncIterable[platform.RouteEvent]
     ) -> web.StreamResponse:
         """Send events until they end, the client leaves, or the token is revoked."""
         grant = None if route.is_public else GRANT.get()
         response = await open_stream(request)
-        queue: asyncio.Queue[RouteEvent | None] = asyncio.Queue(maxsize=1)
+        queue: asyncio.Queue[platform.RouteEvent | None] = asyncio.Queue(maxsize=1)
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(_read_events(events, queue, f"{route.method} {request.path}"))
             while True:
@@ -144,14 +138,14 @@ class PluginRoutes:
                     async with asyncio.timeout(self._limits.keep_alive_seconds):
                         event = await queue.get()
                 except TimeoutError:
-                    event = RouteEvent("")
+                    event = platform.RouteEvent("")
                 if event is None or (grant is not None and not grant.is_active):
                     break
                 await response.write(self._format_event(event))
             reading.cancel()
         return response
 
-    def _format_event(self, event: RouteEvent) -> bytes:
+    def _format_event(self, event: platform.RouteEvent) -> bytes:
         data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
         if not (data or event.name or event.id):
             return b": still here\n\n"
@@ -161,7 +155,7 @@ class PluginRoutes:
         lines += [f"data: {line}" for line in re.split(r"\r\n|\r|\n", self._responder.redact(data))]
         return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
-    async def _call_plugin(self, route: BoundRoute, request: RouteRequest) -> RouteResponse:
+    async def _call_plugin(self, route: platform.BoundRoute, request: RouteRequest) -> RouteResponse:
         name = f"{route.method} /plugins/{route.plugin}{route.path}"
         try:
             async with asyncio.timeout(self._limits.plugin_seconds):
@@ -173,7 +167,7 @@ class PluginRoutes:
             logger.warning("%s failed: %s", name, error, exc_info=error)
             raise _build_failure(route) from None
 
-    def _build_response(self, route: BoundRoute, response: RouteResponse) -> web.Response:
+    def _build_response(self, route: platform.BoundRoute, response: RouteResponse) -> web.Response:
         try:
             _check_response(response)
             if response.json is None and response.body is not None:
@@ -190,25 +184,27 @@ class PluginRoutes:
             raise _build_failure(route) from None
 
 
-async def _read_events(events: AsyncIterable[RouteEvent], queue: asyncio.Queue[RouteEvent | None], label: str) -> None:
+async def _read_events(
+    events: AsyncIterable[platform.RouteEvent], queue: asyncio.Queue[platform.RouteEvent | None], label: str
+) -> None:
     """Add the events into the queue, None at their end; an event that is none ends them."""
     try:
         async for event in events:
-            if not isinstance(event, RouteEvent):
+            if not isinstance(event, platform.RouteEvent):
                 raise TypeError(f"{type(event).__name__} is not a RouteEvent")
             json.dumps(event.data)
             await queue.put(event)
     except (Exception, SystemExit):  # an error of a plugin ends only this stream
         logger.exception("the events of %s failed", label)
-        await queue.put(RouteEvent({"code": "plugin_failed"}, "error"))
+        await queue.put(platform.RouteEvent({"code": "plugin_failed"}, "error"))
     finally:
         if isinstance(events, AsyncGenerator):
             await events.aclose()
     await queue.put(None)
 
 
-def _build_caller(grant: Grant) -> RouteCaller:
-    return RouteCaller(grant.scope.value, grant.token_id, grant.name)
+def _build_caller(grant: Grant) -> platform.RouteCaller:
+    return platform.RouteCaller(grant.scope.value, grant.token_id, grant.name)
 
 
 def _check_response(response: object) -> None:
@@ -221,11 +217,11 @@ def _check_response(response: object) -> None:
         raise ValueError(f"its content type is {response.content_type!r:.80}, not like text/plain")
 
 
-def _build_failure(route: BoundRoute) -> HttpProblem:
+def _build_failure(route: platform.BoundRoute) -> HttpProblem:
     return HttpProblem(500, "plugin_failed", f"the plugin {route.plugin!r} failed; the log has more")
 
 
-def _forwarded_headers(request: web.Request, route: BoundRoute) -> Mapping[str, str]:
+def _forwarded_headers(request: web.Request, route: platform.BoundRoute) -> Mapping[str, str]:
     """Return the headers without the server's credentials."""
     headers = CIMultiDict(request.headers)
     headers.popall("Cookie", None)

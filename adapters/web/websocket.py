@@ -10,19 +10,11 @@ from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from adapters.web import ws_frames
-from adapters.web.answers import AnswerService
+from adapters.web import frames, json_io
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
+from adapters.web.frames import SubscribedFrame, SubscribeFrame
 from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
-from adapters.web.json_io import (
-    HttpProblem,
-    JsonResponder,
-    build_stopping,
-    build_unavailable,
-    parse_json,
-    validate_with,
-)
 from adapters.web.live import (
     ControlRequested,
     DraftDelta,
@@ -30,12 +22,10 @@ from adapters.web.live import (
     LiveUpdates,
     RoomBroadcaster,
     RoomUpdate,
-    SubscribedFrame,
-    SubscribeFrame,
     TypingChanged,
     build_filter,
 )
-from adapters.web.messages import MessageService
+from adapters.web.messages import AnswerService, MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body, build_response_files
 from adapters.web.queries import AgentDirectory, load_room_messages
 from adapters.web.schemas import MessageBody, MessageResponse
@@ -57,7 +47,7 @@ class WebSocketServer:
     directory: AgentDirectory
     message_service: MessageService
     broadcaster: RoomBroadcaster
-    responder: JsonResponder
+    responder: json_io.JsonResponder
     limits: Limits
     live: LiveUpdates
     answers: AnswerService
@@ -66,7 +56,7 @@ class WebSocketServer:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Talk over a WebSocket; its frames are ClientFrame and ServerFrame."""
         if len(self._open) >= self.limits.max_sockets:
-            raise HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
+            raise json_io.HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
         socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT,
             heartbeat=self.limits.heartbeat_seconds,
@@ -74,7 +64,7 @@ class WebSocketServer:
             compress=False,
         )
         if not _is_handshake(socket, request):
-            raise HttpProblem(
+            raise json_io.HttpProblem(
                 426, "upgrade_required", "this address needs a WebSocket handshake", {"Upgrade": "websocket"}
             )
         self._open.add(socket)
@@ -107,7 +97,7 @@ class _Session:
         self._socket = socket
         self._request = request
         self._grant = GRANT.get()
-        self._queue = ws_frames.FrameQueue(server.responder.to_json, server.limits.max_backlog_bytes)
+        self._queue = frames.FrameQueue(server.responder.to_json, server.limits.max_backlog_bytes)
         self._wake = asyncio.Event()
         self._known: BoundedDict[UUID, MessageState | None] = BoundedDict(MAX_KNOWN_IDS)
         self._joined: tuple[AgentHandle, Participant] | None = None
@@ -152,19 +142,19 @@ class _Session:
 
     async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
         with self._report_problems():
-            document = parse_json(data)
+            document = json_io.parse_json(data)
             client_id = document.get("client_id") if isinstance(document, dict) else None
             with self._report_problems(client_id[:200] if isinstance(client_id, str) else None):
-                match validate_with(ws_frames.CLIENT_FRAME_ADAPTER, document):
-                    case ws_frames.HelloFrame() as hello:
+                match json_io.validate_with(frames.CLIENT_FRAME_ADAPTER, document):
+                    case frames.HelloFrame() as hello:
                         await self._join_room(hello)
-                    case ws_frames.SendFrame() as send_frame:
+                    case frames.SendFrame() as send_frame:
                         await self._submit_message(send_frame)
-                    case ws_frames.CommandFrame() | ws_frames.SelectFrame() as command:
+                    case frames.CommandFrame() | frames.SelectFrame() as command:
                         self._start_command(command, group)
                     case SubscribeFrame() as subscribe:
                         await self._change_topics(subscribe)
-                    case ws_frames.AnswerFrame() | ws_frames.EditFrame() as answer_frame:
+                    case frames.AnswerFrame() | frames.EditFrame() as answer_frame:
                         self._start_task(self._change_answer(answer_frame), group)
 
     @contextmanager
@@ -172,19 +162,21 @@ class _Session:
         """Send an error frame for a problem raised in the block."""
         try:
             yield
-        except HttpProblem as problem:
-            self._send(ws_frames.ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
+        except json_io.HttpProblem as problem:
+            self._send(frames.ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
         except InboxClosed:
-            self._send(ws_frames.ErrorFrame(code="stopping", message=build_stopping().message, client_id=client_id))
-        except TemporaryError as error:
-            unavailable_problem = build_unavailable(error)
             self._send(
-                ws_frames.ErrorFrame(
+                frames.ErrorFrame(code="stopping", message=json_io.build_stopping().message, client_id=client_id)
+            )
+        except TemporaryError as error:
+            unavailable_problem = json_io.build_unavailable(error)
+            self._send(
+                frames.ErrorFrame(
                     code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id
                 )
             )
 
-    async def _join_room(self, hello: ws_frames.HelloFrame) -> None:
+    async def _join_room(self, hello: frames.HelloFrame) -> None:
         """Join a room; updates during the load of its history are sent after it."""
         server = self._server
         handle = server.directory.find_agent(hello.agent)
@@ -200,7 +192,7 @@ class _Session:
         for message in messages:
             self._known[message.id] = _state_of(message)
         self._send(
-            ws_frames.ReadyFrame(
+            frames.ReadyFrame(
                 agent=build_agent_body(handle),
                 room=hello.room,
                 room_id=joined_room_id,
@@ -233,10 +225,10 @@ class _Session:
         """Return where to write and as whom. Raises HttpProblem without a room, or if the token may only read."""
         self._grant.require(Access.CHAT)
         if self._joined is None:
-            raise HttpProblem(409, "hello_first", "send a hello frame before the first message")
+            raise json_io.HttpProblem(409, "hello_first", "send a hello frame before the first message")
         return self._joined
 
-    def _start_command(self, command: ws_frames.CommandFrame | ws_frames.SelectFrame, group: asyncio.TaskGroup) -> None:
+    def _start_command(self, command: frames.CommandFrame | frames.SelectFrame, group: asyncio.TaskGroup) -> None:
         """Run a command in its own task: it may take a minute."""
         handle, participant = self._require_room()
         self._start_task(self._run_command(handle, participant, command), group)
@@ -244,29 +236,29 @@ class _Session:
     def _start_task(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         if self._running_commands >= MAX_RUNNING_COMMANDS:
             coroutine.close()
-            raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
+            raise json_io.HttpProblem(429, "too_many_commands", "wait for the commands in progress")
         self._running_commands += 1
         group.create_task(coroutine).add_done_callback(self._on_command_done)
 
-    async def _change_answer(self, frame: ws_frames.AnswerFrame | ws_frames.EditFrame) -> None:
+    async def _change_answer(self, frame: frames.AnswerFrame | frames.EditFrame) -> None:
         """Stop, repeat or edit as the frame says; updates follow the acknowledgement as for a new message."""
         answers, grant = self._server.answers, self._grant
         with self._report_problems(frame.client_id):
             grant.require(Access.CHAT)
             match frame:
-                case ws_frames.EditFrame():
+                case frames.EditFrame():
                     message_id = (await answers.edit(frame.message_id, frame.text, grant, frame.client_id)).memory_id
-                case ws_frames.AnswerFrame(type="regenerate"):
+                case frames.AnswerFrame(type="regenerate"):
                     message_id = (await answers.repeat(frame.message_id, grant, frame.client_id)).memory_id
                 case _:
                     message_id = (await answers.stop(frame.message_id, grant)).message_id
-            self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=message_id))
+            self._send(frames.AckFrame(client_id=frame.client_id, message_id=message_id))
 
     def _on_command_done(self, task: asyncio.Task[None]) -> None:
         self._running_commands -= 1
 
     async def _run_command(
-        self, handle: AgentHandle, participant: Participant, command: ws_frames.CommandFrame | ws_frames.SelectFrame
+        self, handle: AgentHandle, participant: Participant, command: frames.CommandFrame | frames.SelectFrame
     ) -> None:
         with self._report_problems(command.client_id):
             response = await self._server.message_service.run_command(
@@ -274,23 +266,23 @@ class _Session:
             )
             if response.receipt is not None:
                 self._known[response.receipt.memory_id] = None
-                self._send(ws_frames.AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
+                self._send(frames.AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
                 self._server.message_service.announce_outcome(handle, response.receipt)
             else:
-                choices = [ws_frames.ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
+                choices = [frames.ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
                 files = await asyncio.to_thread(build_response_files, response) if response.attachments else []
                 self._send(
-                    ws_frames.CommandResultFrame(
+                    frames.CommandResultFrame(
                         client_id=command.client_id, text=response.text, choices=choices, attachments=files
                     )
                 )
 
-    async def _submit_message(self, frame: ws_frames.SendFrame) -> None:
+    async def _submit_message(self, frame: frames.SendFrame) -> None:
         handle, participant = self._require_room()
 
         def on_stored(receipt: Receipt) -> None:
             self._known[receipt.memory_id] = None
-            self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
+            self._send(frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
         submitted = parse_page_message(participant, frame, self._grant)
         self._buffered = []  # updates about the message are sent after the acknowledgement
@@ -310,17 +302,17 @@ class _Session:
             return
         match update:
             case TypingChanged(is_active, is_model_busy):
-                self._send(ws_frames.TypingFrame(active=is_active, model_busy=is_model_busy))
+                self._send(frames.TypingFrame(active=is_active, model_busy=is_model_busy))
             case ControlRequested(action, target):
-                self._send(ws_frames.ControlFrame(action=action, target=target))
+                self._send(frames.ControlFrame(action=action, target=target))
             case DraftDelta(message_id, text, is_reset):
                 self._known.pop(message_id, None)  # the message that takes its place is sent, also if it is known
-                self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
+                self._send(frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
             case MessageBody() as message if self._is_new(message):
                 self._known[message.id] = _state_of(message)
-                self._send(ws_frames.MessageFrame(**dict(message)))
+                self._send(frames.MessageFrame(**dict(message)))
             case MessageResponse() as response:
-                self._send(ws_frames.build_outcome_frame(response))
+                self._send(frames.build_outcome_frame(response))
             case Interrupted() | MessageBody():
                 pass  # the connection is about to close, or the client has the message
 
@@ -331,7 +323,7 @@ class _Session:
         known_state = self._known[message.id]
         return bool(message.versions) or _is_read(message) if known_state is None else known_state != _state_of(message)
 
-    def _send(self, frame: ws_frames.ServerFrame) -> None:
+    def _send(self, frame: frames.ServerFrame) -> None:
         """Queue a frame; abort the connection if the client reads too slowly."""
         if self._queue.is_full:
             self._queue.clear()

@@ -37,6 +37,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import ReportedWarnings, configure_logging
 from bot.models.types import ModelType
 from bot.operate.tools import VariableState
+from bot.plugin_system import trust
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
     SCRIPT_SUFFIXES,
@@ -49,14 +50,6 @@ from bot.plugin_system.loading import (
     load_plugins,
 )
 from bot.plugin_system.plugin import Plugin, check_templates, merge_templates
-from bot.plugin_system.trust import (
-    Approve,
-    PluginSource,
-    TrustedPlugins,
-    find_location,
-    find_plugin_file,
-    read_plugin_source,
-)
 from bot.prompts.character_description import (
     MAX_DESCRIPTION_LENGTH,
     SectionUse,
@@ -98,11 +91,11 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
     errors = []
     for position, name, location in local_plugins(path, loaded):
         problem, kind = "", position[0].removesuffix("s")
-        file = find_plugin_file(location)
+        file = trust.find_plugin_file(location)
         real_places = (location, location.resolve(), *([file.resolve()] if file else []))
         if not all(place.is_relative_to(folder) for place in real_places):
             problem = f"{name!r} is outside the character's folder, {folder}: move the {kind} into it, or install it"
-        elif path.resolve().is_relative_to(find_location(location) or location):
+        elif path.resolve().is_relative_to(trust.find_location(location) or location):
             problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
         elif file is None:
             parent = location.parent
@@ -135,16 +128,16 @@ def check_room_rules(loaded: LoadedCharacter) -> None:
         raise loaded.places.build_error(("settings", *error.path), error.problem) from None
 
 
-def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[PluginSource]:
+def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[trust.PluginSource]:
     """Return the code of each plugin that is named by its path. Raises ConfigError."""
     check_plugin_paths(path, loaded)
-    return [read_plugin_source(location, name) for _, name, location in local_plugins(path, loaded)]
+    return [trust.read_plugin_source(location, name) for _, name, location in local_plugins(path, loaded)]
 
 
 def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
     """Raise PluginError for syntax errors and broken templates in plugins of the folder, which are not run."""
     for _, name, location in local_plugins(path, loaded):
-        file = find_plugin_file(location)
+        file = trust.find_plugin_file(location)
         if file is None:
             continue
         try:
@@ -488,11 +481,11 @@ def check_settings(configs: Sequence[CharacterConfig], adapters: Sequence[Adapte
         raise SettingError("\n".join(problems))
 
 
-def _recording_approval(path: Path, code: dict[str, str]) -> Approve:
+def _recording_approval(path: Path, code: dict[str, str]) -> trust.Approve:
     """Return a function that raises PluginError for code that is not trusted, and notes the hash of all other."""
     approve = trusted_plugins().approval(path)
 
-    def approve_and_record(source: PluginSource) -> None:
+    def approve_and_record(source: trust.PluginSource) -> None:
         approve(source)
         code[source.name] = source.digest
 
@@ -542,9 +535,9 @@ def read_character_settings(loaded: LoadedCharacter | None) -> Settings:
     return load_settings(loaded.character.settings, loaded.secrets).with_models(*(group.model for group in CORE_GROUPS))
 
 
-def trusted_plugins() -> TrustedPlugins:
+def trusted_plugins() -> trust.TrustedPlugins:
     """Return what the operator trusts, in the operator's data folder. Raises SettingError if that is set wrongly."""
-    return TrustedPlugins(load_settings().load(CoreSettings).bot_data_dir)
+    return trust.TrustedPlugins(load_settings().load(CoreSettings).bot_data_dir)
 
 
 def declare_settings(settings: Settings, plugins: Sequence[Plugin]) -> Settings:

@@ -88,46 +88,54 @@ REWORDED = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its name, the module with its `app`, its help text, and its group in the list."""
+    """A command: its name, the file in `commands` that has its app, its help text, and its group in the list."""
 
     name: str
-    module: str
+    file: str
     help: str
     group: str
 
+    @property
+    def module(self) -> str:
+        """The name of its module."""
+        return f"bot.cli.commands.{self.file}"
+
+    def load(self) -> typer.Typer:
+        """Import the module and return the app of the command."""
+        app: typer.Typer = getattr(importlib.import_module(self.module), f"{self.name}_app")
+        return app
+
 
 COMMANDS = (
-    Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal", "talk"),
-    Command("run", "bot.cli.commands.run", "start the character on every configured platform", "talk"),
-    Command("post", "bot.cli.commands.post", "write one post in the character's voice", "talk"),
-    Command("init", "bot.cli.commands.init", "choose a character and a model, and connect platforms", "set up"),
-    Command("character", "bot.cli.commands.character", "check, write, import or export character files", "set up"),
-    Command("import", "bot.cli.commands.imports", "import what elizaOS or SillyTavern has stored", "set up"),
-    Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from", "set up"),
-    Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct", "set up"),
-    Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API", "set up"),
-    Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost", "operate"),
-    Command("rehearse", "bot.cli.commands.rehearse", "show what a changed character would have answered", "operate"),
-    Command("voice", "bot.cli.commands.voice", "measure how the replies of the last days keep the voice", "operate"),
-    Command("replay", "bot.cli.commands.replay", "run a turn again, and show what differs", "operate"),
-    Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file", "operate"),
-    Command("drafts", "bot.cli.commands.drafts", "list replies that wait; send, edit or drop one", "operate"),
-    Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them", "operate"),
-    Command("rooms", "bot.cli.commands.rooms", "list rooms; take one over, give it back, or write there", "operate"),
-    Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read", "operate"),
-    Command(
-        "knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents", "operate"
-    ),
-    Command("care", "bot.cli.commands.care", "report how many people in distress were referred to help", "operate"),
-    Command("person", "bot.cli.people.command", "export or delete what is stored about a person", "operate"),
-    Command("memory", "bot.cli.people.memory", "list, search, export, correct or delete what people told", "operate"),
-    Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
-    Command("cluster", "bot.cli.operator.program", "list the processes that share the work; drain one", "operate"),
-    Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
-    Command("scene", "bot.cli.commands.scene", "run scenes with recorded answers, record them, make them", "extend"),
-    Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),
-    Command("adapter", "bot.cli.commands.adapter", "test or start an adapter", "extend"),
-    Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server", "extend"),
+    Command("chat", "chat", "talk with the character here in the terminal", "talk"),
+    Command("run", "run", "start the character on every configured platform", "talk"),
+    Command("post", "post", "write one post in the character's voice", "talk"),
+    Command("init", "init", "choose a character and a model, and connect platforms", "set up"),
+    Command("character", "character", "check, write, import or export character files", "set up"),
+    Command("import", "character", "import what elizaOS or SillyTavern has stored", "set up"),
+    Command("settings", "settings", "list every variable and where its value comes from", "set up"),
+    Command("doctor", "doctor", "check the configuration and say what to correct", "set up"),
+    Command("token", "access", "create, list or revoke tokens of the web page and the API", "set up"),
+    Command("why", "why", "show why messages were answered or not, and what they cost", "operate"),
+    Command("rehearse", "rehearse", "show what a changed character would have answered", "operate"),
+    Command("voice", "rehearse", "measure how the replies of the last days keep the voice", "operate"),
+    Command("replay", "why", "run a turn again, and show what differs", "operate"),
+    Command("reload", "cluster", "make the running bot take up a changed character file", "operate"),
+    Command("drafts", "deliveries", "list replies that wait; send, edit or drop one", "operate"),
+    Command("outbox", "deliveries", "list undelivered parts; send or drop them", "operate"),
+    Command("rooms", "rooms", "list rooms; take one over, give it back, or write there", "operate"),
+    Command("inbox", "deliveries", "list events of the platforms that could not be read", "operate"),
+    Command("knowledge", "knowledge", "list, add, search or delete the character's documents", "operate"),
+    Command("care", "people", "report how many people in distress were referred to help", "operate"),
+    Command("person", "people", "export or delete what is stored about a person", "operate"),
+    Command("memory", "people", "list, search, export, correct or delete what people told", "operate"),
+    Command("db", "db", "check, upgrade, back up or restore the database", "operate"),
+    Command("cluster", "cluster", "list the processes that share the work; drain one", "operate"),
+    Command("dev", "run", "run the character, and reload it and its code when they change", "extend"),
+    Command("scene", "scene", "run scenes with recorded answers, record them, make them", "extend"),
+    Command("plugin", "plugin", "list, search, add, check, test or start a plugin", "extend"),
+    Command("adapter", "plugin", "test or start an adapter", "extend"),
+    Command("mcp", "access", "offer the running character to other agents, as an MCP server", "extend"),
 )
 COMMANDS_BY_NAME = {command.name: command for command in COMMANDS}
 
@@ -152,7 +160,7 @@ class LazyCommands(TyperGroup):
         """Return a command. Raises UsageError for an unknown one."""
         if (command := COMMANDS_BY_NAME.get(cmd_name)) is None:
             raise unknown_command(ctx, cmd_name, COMMANDS_BY_NAME)
-        return translate_help(typer.main.get_command(importlib.import_module(command.module).app), ctx)
+        return translate_help(typer.main.get_command(command.load()), ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands by group, without importing them."""

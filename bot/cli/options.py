@@ -23,6 +23,7 @@ import typer
 from pydantic import Field, SecretStr, create_model
 from typer.core import TyperGroup
 
+from bot import settings
 from bot.care.settings import CareSettings
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.costs.budget import BudgetSettings
@@ -32,15 +33,6 @@ from bot.models.handler import ModelSettings
 from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.settings import (
-    CoreSettings,
-    FilterSettings,
-    NetworkSettings,
-    SettingsModel,
-    character_settings,
-    is_secret_name,
-    secret_fields,
-)
 from bot.store.storage import listen_to_progress
 from bot.text import shorten, strip_terminal_codes, suggest, translate
 from bot.watchdog.settings import OwnerSettings
@@ -255,18 +247,18 @@ class SettingsGroup:
     """The settings model of one part of the program."""
 
     name: str
-    model: type[SettingsModel]
+    model: type[settings.SettingsModel]
 
 
 MAX_MISSPELT_SHARE = 0.15  # of the name of a variable, which may be another program's
 CORE_GROUPS = (
-    SettingsGroup("core", CoreSettings),
-    SettingsGroup("network", NetworkSettings),
+    SettingsGroup("core", settings.CoreSettings),
+    SettingsGroup("network", settings.NetworkSettings),
     SettingsGroup("models", ModelSettings),
     SettingsGroup("money", BudgetSettings),
     SettingsGroup("owner", OwnerSettings),
     SettingsGroup("care", CareSettings),
-    SettingsGroup("filters", FilterSettings),
+    SettingsGroup("filters", settings.FilterSettings),
     SettingsGroup("approval", ApprovalSettings),
 )
 
@@ -298,7 +290,7 @@ def find_settings_groups(
     description, which accepts any text, and plugins of other distributions are left out.
     """
     adapter_groups, problems = find_adapter_groups()
-    models: dict[str, type[SettingsModel] | None] = {}
+    models: dict[str, type[settings.SettingsModel] | None] = {}
     if imports_others:
         for name in plugin_names():
             try:
@@ -314,7 +306,7 @@ def find_settings_groups(
 
 
 @lru_cache(maxsize=64)  # the same plugin must have the same model
-def _described_model(name: str) -> type[SettingsModel]:
+def _described_model(name: str) -> type[settings.SettingsModel]:
     """Return a model with the variables of a bundled plugin that is not imported."""
     variables = bundled_descriptions()[name]["variables"]
     fields: dict[str, Any] = {
@@ -325,7 +317,7 @@ def _described_model(name: str) -> type[SettingsModel]:
         for item in variables
     }
     own = frozenset(item["name"] for item in variables if item["is_character_setting"])
-    model = create_model(f"{name}_settings", __base__=SettingsModel, **fields)
+    model = create_model(f"{name}_settings", __base__=settings.SettingsModel, **fields)
     model.CHARACTER_SETTINGS = own
     return model
 
@@ -336,21 +328,21 @@ def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] =
     return {variable.name: variable for model in models for variable in list_variables(model)}
 
 
-def list_variables(model: type[SettingsModel] | None) -> Iterator[Variable]:
+def list_variables(model: type[settings.SettingsModel] | None) -> Iterator[Variable]:
     """Yield a model's variables in the order of declaration; none without a model."""
     if model is None:
         return
-    secret_names = {name for name, _ in secret_fields(model)}
-    owners = character_settings(model)
+    secret_names = {name for name, _ in settings.secret_fields(model)}
+    owners = settings.character_settings(model)
     for name, field in model.model_fields.items():
         alias = field.alias or name.upper()
-        is_secret = name in secret_names or is_secret_name(alias)
+        is_secret = name in secret_names or settings.is_secret_name(alias)
         default = field.get_default(call_default_factory=True)
         default_text = "" if is_secret else _format_default(default)
         yield Variable(alias, field.description or "", default_text, is_secret, owners[alias])
 
 
-def group_summary(model: type[SettingsModel]) -> str:
+def group_summary(model: type[settings.SettingsModel]) -> str:
     """Return the first line of a settings model's docstring."""
     lines = (model.__doc__ or "").strip().splitlines()
     return lines[0] if lines else ""

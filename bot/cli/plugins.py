@@ -27,15 +27,7 @@ from bot.domain.environment import AuthorityKind, Role
 from bot.errors import FetchError, PluginError, SettingError
 from bot.http import LOOPBACK_HOSTS
 from bot.installation import DISTRIBUTION, find_distribution, has_extra, install_command
-from bot.plugin_system.loading import (
-    PLUGIN_GROUP,
-    PluginPurpose,
-    bundled_descriptions,
-    bundled_names,
-    bundled_plugins,
-    find_plugin,
-    plugin_names,
-)
+from bot.plugin_system import loading
 from bot.plugin_system.plugin import MAX_API, MIN_API, Plugin
 from bot.settings import CoreSettings, Settings, address_variables
 from bot.text import is_blank, shorten, strip_terminal_codes
@@ -323,7 +315,7 @@ def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[
     enabled = {plugin.name: plugin for plugin in config.plugins}
     index = load_bundled_index()
     used = dict.fromkeys([*enabled, *config.inactive])
-    for name in used if only_used else dict.fromkeys([*plugin_names(), *used]):
+    for name in used if only_used else dict.fromkeys([*loading.plugin_names(), *used]):
         found = config.inactive.get(name) or enabled.get(name) or find_plugin_or_reason(name)
         plugin = found if isinstance(found, Plugin) else None
         reason = found if isinstance(found, str) else ""
@@ -345,10 +337,10 @@ def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]
     None is imported: the bundled ones are described by a file, of another one only its distribution is known. `install`
     is the command that installs the packages of a bundled one, if they are missing.
     """
-    index, descriptions = load_bundled_index(), bundled_descriptions()
+    index, descriptions = load_bundled_index(), loading.bundled_descriptions()
     used = {*(plugin.name for plugin in config.plugins), *config.inactive}
-    rows = {row.name: row for row in bundled_plugins()}
-    for name in plugin_names():
+    rows = {row.name: row for row in loading.bundled_plugins()}
+    for name in loading.plugin_names():
         entry = index.find(name)
         if name in used:
             continue
@@ -373,8 +365,8 @@ def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]
 def describe_bundled_plugins() -> str:
     """Return the text of the file that `bundled_descriptions` reads, made from the plugins."""
     parts = []
-    for name in sorted(row.name for row in bundled_plugins()):
-        plugin = find_plugin(name)
+    for name in sorted(row.name for row in loading.bundled_plugins()):
+        plugin = loading.find_plugin(name)
         assert plugin is not None
         known = {"description": plugin.description, "api": plugin.api, "missing": plugin.why_off(Settings())}
         head = json.dumps({**known, "components": component_names(plugin)}, ensure_ascii=False)
@@ -386,7 +378,7 @@ def describe_bundled_plugins() -> str:
 
 def find_origin(name: str) -> tuple[str, str, str]:
     """Return distribution, version and entry point of a plugin of others; empty texts for any other."""
-    for point in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
+    for point in importlib.metadata.entry_points(group=loading.PLUGIN_GROUP, name=name):
         if point.dist is not None and point.dist.name != DISTRIBUTION:
             return point.dist.name, point.dist.version, point.value
     return "", "", ""
@@ -559,12 +551,12 @@ def _describe_role(role: Role) -> str:
 def find_plugin_or_reason(name: str) -> Plugin | str:
     """Return an installed plugin, or why there is none."""
     try:
-        return find_plugin(name) or "it is no longer installed"
+        return loading.find_plugin(name) or "it is no longer installed"
     except PluginError as error:
         return str(error)
 
 
 def _off_reason(name: str, config: CharacterConfig) -> str:
-    if name in bundled_names(PluginPurpose.FALLBACK_MODEL):
+    if name in loading.bundled_names(loading.PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"

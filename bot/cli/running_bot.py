@@ -39,7 +39,7 @@ from bot.operate.operations import (
     PartDecision,
     SaidResponse,
 )
-from bot.operate.receipts import ReceiptBody
+from bot.operate.results import ReceiptBody
 from bot.operate.rooms import RoomInstructionsBody, TakeOverBody
 from bot.outbound.outbox import describe_cause, list_behind
 from bot.outbound.proposals import ProposalDecision

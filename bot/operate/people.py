@@ -20,18 +20,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.tasks import TaskSet, run_isolated
-from bot.domain.environment import (
-    Component,
-    Entity,
-    MarkedPerson,
-    MarkOrigin,
-    PersonActivity,
-    PersonMark,
-    Relationship,
-    Role,
-    Room,
-    World,
-)
+from bot.domain import environment
 from bot.domain.events import EntityErased
 from bot.domain.ids import referral_turn_id
 from bot.domain.ledger import CostDimension, DeliveryKind, DeliveryState, Outcome, Receipt, Rule
@@ -65,8 +54,8 @@ async def refresh_muted_people(store: Store, muted: set[UUID]) -> None:
 class Person:
     """An entity that wrote, and how many facts it told; without activity, one that never wrote."""
 
-    entity: Entity
-    activity: PersonActivity | None
+    entity: environment.Entity
+    activity: environment.PersonActivity | None
     fact_count: int
 
 
@@ -74,9 +63,9 @@ class Person:
 class PersonWorld:
     """A world in which a person takes part, their role there, and the rooms in which they were active."""
 
-    world: World
-    role: Role
-    rooms: tuple[Room, ...]
+    world: environment.World
+    role: environment.Role
+    rooms: tuple[environment.Room, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +129,13 @@ class People:
         counts = await self._store.memories.count_facts([entity_id])
         return Person(entity, await self._store.entities.activity(entity_id), counts.get(entity_id, 0))
 
-    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+    async def entities(self, ids: Collection[UUID]) -> dict[UUID, environment.Entity]:
         """Return entities by id."""
         return await self._store.entities.entities(ids)
 
     async def worlds(self, entity_id: UUID) -> list[PersonWorld]:
         """Return the worlds in which a person takes part, the most recently active first."""
-        rooms: dict[UUID, list[Room]] = {}
+        rooms: dict[UUID, list[environment.Room]] = {}
         for room in await self._store.worlds.rooms_of(entity_id):
             rooms.setdefault(room.world_id, []).append(room)
         worlds = await self._store.worlds.worlds_by_id(rooms)
@@ -156,11 +145,11 @@ class People:
             if world_id in worlds
         ]
 
-    async def components(self, entity_id: UUID) -> list[Component]:
+    async def components(self, entity_id: UUID) -> list[environment.Component]:
         """Return what is stored about a person beside facts, such as how to reach them."""
         return await self._store.entities.components(entity_id)
 
-    async def relationships(self, entity_id: UUID) -> list[Relationship]:
+    async def relationships(self, entity_id: UUID) -> list[environment.Relationship]:
         """Return with whom a person talks, the most frequent contact first."""
         return await self._store.entities.relationships(entity_id)
 
@@ -173,7 +162,7 @@ class People:
         memory = (await self._store.memories.memories([fact_id])).get(fact_id)
         return memory if memory is not None and memory.kind is MemoryKind.FACT else None
 
-    async def find_facts(self, question: str, room: Room, limit: int = 10) -> list[FoundFact]:
+    async def find_facts(self, question: str, room: environment.Room, limit: int = 10) -> list[FoundFact]:
         """Return the facts that a question finds among those that may be told in a room, best first."""
         scope = RecallScope(room.id, room.world_id)
         if self._models is not None and self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
@@ -226,15 +215,15 @@ class People:
         """Return whether a person is marked as a minor."""
         return entity_id in self._store.marks.minors
 
-    async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str) -> None:
+    async def mark_minor(self, entity: environment.Entity, *, is_minor: bool, source: str) -> None:
         """Store whether a person is a minor; it holds from the next message on, and after a restart.
 
         The mark stays when the person's data are deleted.
         """
-        marks, mark, origin = self._store.marks, PersonMark.MINOR, MarkOrigin.OPERATOR
+        marks, mark, origin = self._store.marks, environment.PersonMark.MINOR, environment.MarkOrigin.OPERATOR
         if is_minor:
             account = (entity.platform, entity.external_id)
-            await marks.save(MarkedPerson(entity.id, mark, *account, origin, self._clock()))
+            await marks.save(environment.MarkedPerson(entity.id, mark, *account, origin, self._clock()))
         else:
             await marks.remove(entity.id, mark, origin)
         await self._log("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
@@ -255,12 +244,12 @@ class People:
             state=None if delivery is None else delivery.state,
         )
 
-    def ignored_by(self, entity_id: UUID) -> list[MarkOrigin]:
+    def ignored_by(self, entity_id: UUID) -> list[environment.MarkOrigin]:
         """Return who has set that a person is not read; nothing for one who is read."""
-        marks = self._store.marks.find(entity_id, mark=PersonMark.NOT_READ)
+        marks = self._store.marks.find(entity_id, mark=environment.PersonMark.NOT_READ)
         return sorted({marked.origin for marked in marks})
 
-    def marks(self) -> list[MarkedPerson]:
+    def marks(self) -> list[environment.MarkedPerson]:
         """Return the marks of all people, the latest first."""
         return self._store.marks.find()
 
@@ -278,7 +267,7 @@ class People:
             "action": action,
             "allowed": True,
             "reason": "",
-            "role": Role.OWNER.value,
+            "role": environment.Role.OWNER.value,
             "actors": [],
             "world": "" if fact is None else str(fact.world_id),
             "arguments": dict(arguments),
@@ -327,7 +316,7 @@ class ArchiveTooLarge(BotError):
     """The archive is larger than was allowed."""
 
 
-async def find_people(store: Store, text: str, agent_id: UUID) -> list[Entity]:
+async def find_people(store: Store, text: str, agent_id: UUID) -> list[environment.Entity]:
     """Return the people whose id, account on a platform or name is this text; the agent itself is none of them."""
     try:
         entity_id = UUID(text)
@@ -340,7 +329,7 @@ async def find_people(store: Store, text: str, agent_id: UUID) -> list[Entity]:
 
 async def write_person_archive(
     store: Store,
-    entity: Entity,
+    entity: environment.Entity,
     file: BinaryIO,
     *,
     agent_name: str,
@@ -413,7 +402,7 @@ class _ArchiveWriter:
             raise ArchiveTooLarge
 
 
-async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *, with_hidden: bool) -> None:
+async def _write_person(writer: _ArchiveWriter, store: Store, entity: environment.Entity, *, with_hidden: bool) -> None:
     rooms = await store.worlds.rooms_of(entity.id)
     worlds = await store.worlds.worlds_by_id({room.world_id for room in rooms})
     activity = await store.entities.activity(entity.id)
@@ -610,7 +599,7 @@ class PersonActivityRecorder:
         self._entities = entities
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._interval = interval
-        self._unwritten: dict[UUID, PersonActivity] = {}
+        self._unwritten: dict[UUID, environment.PersonActivity] = {}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
@@ -632,7 +621,11 @@ class PersonActivityRecorder:
         if receipt.rule in UNCOUNTED_RULES:
             return
         count, at = int(not receipt.key.revision), receipt.received_at
-        self._add(PersonActivity(receipt.author_id, at, at, count, int(receipt.outcome is Outcome.ANSWERED and count)))
+        self._add(
+            environment.PersonActivity(
+                receipt.author_id, at, at, count, int(receipt.outcome is Outcome.ANSWERED and count)
+            )
+        )
 
     def then(self, on_closed: Callable[[Receipt], None]) -> Callable[[Receipt], None]:
         """Return a function that records a final receipt and passes it on."""
@@ -664,7 +657,7 @@ class PersonActivityRecorder:
     def _discard(self, event: EntityErased) -> None:
         self._unwritten.pop(event.entity_id, None)
 
-    def _add(self, activity: PersonActivity) -> None:
+    def _add(self, activity: environment.PersonActivity) -> None:
         stored = self._unwritten.get(activity.entity_id)
         self._unwritten[activity.entity_id] = activity if stored is None else stored.plus(activity)
 

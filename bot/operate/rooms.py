@@ -4,20 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
+from bot.domain import instructions
 from bot.domain.environment import Room, TakeOver, World
-from bot.domain.instructions import (
-    MAX_WORLD_LENGTH,
-    SETTING_PREFIX,
-    USAGE,
-    InstructionValue,
-    ResolvedInstructions,
-    RoomInstructions,
-    encode_value,
-    format_value,
-    parse_instruction,
-    resolve_instructions,
-    setting_name,
-)
 from bot.errors import SettingError
 from bot.operate.results import Result, name_room
 from bot.store.protocols import LogKind, Store
@@ -72,7 +60,7 @@ class RoomInstructionsBody(Result):
     room: str
     world: str
     values: list[InstructionBody]
-    keys: dict[str, str] = USAGE
+    keys: dict[str, str] = instructions.USAGE
 
 
 class CastMemberBody(Result):
@@ -90,15 +78,17 @@ class CastBody(Result):
     others: list[CastMemberBody]
 
 
-async def find_instructions(store: Store, rooms: Mapping[str, RoomInstructions], room: Room) -> ResolvedInstructions:
+async def find_instructions(
+    store: Store, rooms: Mapping[str, instructions.RoomInstructions], room: Room
+) -> instructions.ResolvedInstructions:
     """Return what is in effect in a room; `rooms` is what the character's file says."""
     world = await store.worlds.world(room.world_id) or World(room.world_id, room.platform, "")
     parent = await store.worlds.room(room.parent_id) if rooms and room.parent_id is not None else None
-    return resolve_instructions(rooms, world, room, parent)
+    return instructions.resolve_instructions(rooms, world, room, parent)
 
 
 async def describe_instructions(
-    store: Store, rooms: Mapping[str, RoomInstructions], room: Room
+    store: Store, rooms: Mapping[str, instructions.RoomInstructions], room: Room
 ) -> RoomInstructionsBody:
     """Return what is in effect in a room, with the names of those who set it."""
     found = (await find_instructions(store, rooms, room)).values
@@ -106,7 +96,9 @@ async def describe_instructions(
     world = await store.worlds.world(room.world_id)
     values = [
         InstructionBody.build(
-            item, value=format_value(item.value), by=people[item.by_id].name if item.by_id in people else ""
+            item,
+            value=instructions.format_value(item.value),
+            by=people[item.by_id].name if item.by_id in people else "",
         )
         for item in found
     ]
@@ -139,14 +131,18 @@ async def change_instructions(
     encoded: dict[str, str] = {}
     for key, text in values.items():
         try:
-            value = parse_instruction(key, text)
+            value = instructions.parse_instruction(key, text)
         except ValueError as error:
             raise SettingError(str(error)) from None
-        set_by = InstructionValue(key, value, "", by_id=by_id, source=source, at=now)
-        encoded[setting_name(key, None if of_world else room.id)] = "" if value is None else encode_value(set_by)
-    stored = {name: text for name, text in world.settings.items() if name.startswith(SETTING_PREFIX)}
-    if sum(map(len, (stored | encoded).values())) > MAX_WORLD_LENGTH:
-        raise SettingError(f"all instructions of a world together have at most {MAX_WORLD_LENGTH} characters")
+        set_by = instructions.InstructionValue(key, value, "", by_id=by_id, source=source, at=now)
+        encoded[instructions.setting_name(key, None if of_world else room.id)] = (
+            "" if value is None else instructions.encode_value(set_by)
+        )
+    stored = {name: text for name, text in world.settings.items() if name.startswith(instructions.SETTING_PREFIX)}
+    if sum(map(len, (stored | encoded).values())) > instructions.MAX_WORLD_LENGTH:
+        raise SettingError(
+            f"all instructions of a world together have at most {instructions.MAX_WORLD_LENGTH} characters"
+        )
     for name, text in encoded.items():
         await store.worlds.set_setting(world.id, name, text)
     body = {

@@ -14,8 +14,7 @@ from bot.concurrency.clock import Clock
 from bot.domain.ledger import Receipt
 from bot.domain.task import LAST_RUN_KEY, MISSED_THRESHOLD, PAUSED_KEY, Task, TaskTag
 from bot.errors import BotError, FileProblem
-from bot.operate.replay import ReplayBody
-from bot.operate.results import Result
+from bot.operate.results import ReplayBody, Result
 from bot.settings import Settings
 from bot.store.protocols import TaskStore
 

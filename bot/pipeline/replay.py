@@ -30,7 +30,7 @@ from bot.errors import BudgetSpent, ModelError, ModelUnavailable
 from bot.models.handler import ModelProfile
 from bot.models.router import ModelRouter
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, ToolCall
-from bot.operate.replay import Difference
+from bot.operate.results import Difference
 from bot.pipeline.attention import Attention, Choice, Judgement, Responsiveness, SharedCalls
 from bot.pipeline.care import Care
 from bot.pipeline.commit import TurnFailure

@@ -8,7 +8,7 @@ import bot.store
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.models.types import ModelType
-from bot.operate.replay import ReplayBody, ReplayState
+from bot.operate.results import ReplayBody, ReplayState
 from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import list_versions
 from bot.pipeline.replay import Comparison, RecordedFilters, RecordedModels, ReplayPipeline, add_missing, join_prompt

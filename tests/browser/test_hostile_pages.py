@@ -30,7 +30,7 @@ from bot import (
 from bot.platform import DeliveryState, DisconnectCause
 from bot.prompts import Authority
 from bot.store import CostEntry
-from tests.adapters.web.test_hostile_texts import WORDS
+from tests.adapters.web.test_websocket import WORDS
 from tests.browser.workshop import Workshop, compose
 
 pytestmark = [pytest.mark.long, pytest.mark.failure("N-12"), pytest.mark.timeout(900)]

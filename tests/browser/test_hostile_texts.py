@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.web.test_hostile_texts import WORDS
+from tests.adapters.web.test_websocket import WORDS
 
 # Renders texts with the page's module and returns what is in the document that could do something.
 RENDER = """async (texts) => {

@@ -38,15 +38,15 @@ from bot import (
     system_clock,
 )
 from bot.cli.characters import load_character_config
-from bot.cli.operator.program import with_operator_tools
+from bot.cli.operator import with_operator_tools
 from bot.logs import configure_logging
 from bot.models import ModelRefused, TextRequest, TextResult, Usage
 from bot.platform import AccessTokens, ConnectionStatus, DeliveryState, DisconnectCause, InboundMessage, TokenScope
 from bot.prompts import parse_history
 from bot.store import CostEntry, InMemoryStore
 from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer
+from tests.adapters.web.test_agents import Chores
 from tests.adapters.web.test_overview import ShakyAdapter
-from tests.adapters.web.test_tasks import Chores
 
 MODEL = "claude-sonnet-4-6"
 CHARACTER: dict[str, Any] = {

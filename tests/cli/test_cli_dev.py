@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.commands.dev import DevSession
+from bot.cli.commands.run import DevSession
 from bot.cli.main import entry
 from bot.cli.process.shutdown import watch_folders
 from bot.errors import PluginError

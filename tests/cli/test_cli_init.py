@@ -17,8 +17,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from adapters.telegram.emulator import start_emulator
-from bot.cli.commands.init import ask_text, find_platforms, find_server, find_servers, run_guide
-from bot.cli.env_file import write_variables
+from bot.cli.commands.init import ask_text, find_platforms, find_server, find_servers, run_guide, write_variables
 from bot.cli.main import entry
 from bot.cli.options import program
 from bot.cli.process.shutdown import Exit

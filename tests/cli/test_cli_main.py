@@ -1,11 +1,14 @@
-"""The command line: finding commands, and errors."""
+"""The entry point: help, errors, exit codes and wrong configuration."""
 
 import importlib
 import json
 import os
+import re
 import shlex
+import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,19 +17,10 @@ from typing import Any
 import pytest
 import typer
 
+import bot.cli.main
+from bot import errors
 from bot.cli.main import COMMANDS, Command, entry
 from bot.cli.process.shutdown import Exit, UsageError, exit_code
-from bot.errors import (
-    BotError,
-    CharacterError,
-    ConfigError,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    PluginError,
-    SettingError,
-    TemporaryError,
-)
 from bot.installation import ROOT
 from bot.plugin_system.loading import plugin_names
 from tests.trust import trust_code
@@ -36,9 +30,8 @@ HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_a_runnable_module(command: Command) -> None:
-    module = importlib.import_module(command.module)
-    assert module.app.registered_commands
-    assert module.__doc__
+    assert command.load().registered_commands
+    assert importlib.import_module(command.module).__doc__
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -92,7 +85,7 @@ def test_another_package_of_the_name_of_a_bundled_package_is_named_with_its_plac
     module = ModuleType("plugins")
     module.__file__ = str(tmp_path / "plugins" / "__init__.py")
     monkeypatch.setitem(sys.modules, "plugins", module)
-    with pytest.raises(PluginError, match=f"imported from {tmp_path}.*rename that folder"):
+    with pytest.raises(errors.PluginError, match=f"imported from {tmp_path}.*rename that folder"):
         plugin_names()
 
 
@@ -149,15 +142,15 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("error", "code"),
     [
         (UsageError("x"), 2),
-        (ConfigError("x"), 78),
-        (CharacterError("x"), 78),
-        (SettingError("x"), 78),
-        (PluginError("x"), 78),
-        (ModelRefused("x"), 78),
-        (ModelUnavailable("x"), 75),
-        (ModelError("x"), 75),
-        (TemporaryError("x"), 75),
-        (BotError("x"), 70),
+        (errors.ConfigError("x"), 78),
+        (errors.CharacterError("x"), 78),
+        (errors.SettingError("x"), 78),
+        (errors.PluginError("x"), 78),
+        (errors.ModelRefused("x"), 78),
+        (errors.ModelUnavailable("x"), 75),
+        (errors.ModelError("x"), 75),
+        (errors.TemporaryError("x"), 75),
+        (errors.BotError("x"), 70),
         (ZeroDivisionError("x"), 70),
     ],
     ids=lambda value: type(value).__name__,
@@ -204,7 +197,7 @@ def all_commands() -> list[tuple[str, Any]]:
     """Return every command and subcommand with what it is called by."""
     found: list[tuple[str, Any]] = []
     for command in COMMANDS:
-        parsed: Any = typer.main.get_command(importlib.import_module(command.module).app)
+        parsed: Any = typer.main.get_command(command.load())
         for name, inner in getattr(parsed, "commands", {"": parsed}).items():
             found.append((f"bot {command.name} {name}".strip(), inner))
     return found
@@ -306,3 +299,142 @@ def test_a_wrong_value_is_refused_in_words_of_the_command(
 ) -> None:
     assert entry(shlex.split(line)) == 2
     assert text in capsys.readouterr().err
+
+
+# Loads what belongs to others, takes away what only POSIX has, and then starts the program of its arguments.
+WITHOUT_POSIX = """
+import asyncio, multiprocessing, os, signal, subprocess, sys, types
+import aiohttp.web, aiosqlite, alembic.command, pydantic, rich.console, sqlalchemy.dialects.sqlite.aiosqlite
+import sqlalchemy.ext.asyncio, tinytag, typer.completion, dotenv, yaml
+
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "syslog"):
+    sys.modules[name] = None  # an import of it raises ModuleNotFoundError
+for name in "nice fork killpg getuid geteuid getgid getegid fchmod fchown chown statvfs mkfifo getloadavg".split():
+    delattr(os, name)
+for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
+    delattr(signal, name)
+locked = []
+lock = lambda handle, mode, size: locked.append(size)
+sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=1, LK_UNLCK=0, locking=lock)
+sys.platform = "win32"
+from bot.cli.main import entry
+code = entry(sys.argv[1:])
+assert locked, "the database was not locked by msvcrt"
+sys.exit(code)
+"""
+
+
+@pytest.mark.long
+def test_a_stored_chat_works_without_what_only_posix_has(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BOT_DATA_DIR": str(tmp_path / "data")}
+    command = [sys.executable, "-c", WITHOUT_POSIX, "chat"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, input="hello\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Hello" in done.stdout
+    assert list((tmp_path / "data").glob("*.lock"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_terminal", "started"),
+    [([], True, ["chat"]), ([], False, []), (["run", "--strict"], True, ["run", "--strict"])],
+)
+def test_greenroom_without_arguments_starts_the_chat_on_a_terminal(
+    arguments: list[str], is_terminal: bool, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(bot.cli.main, "entry", lambda argv: calls.append(argv) or 0)
+    monkeypatch.setattr(sys, "argv", ["greenroom", *arguments])
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    assert bot.cli.main.greenroom() == 0
+    assert calls == [started]
+
+
+Err = pytest.CaptureFixture[str]
+
+
+def run_refused(arguments: list[str], capsys: Err) -> str:
+    """Run a command that must end with 78; return its error message."""
+    assert entry(arguments) == 78
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    return message
+
+
+@pytest.mark.failure("K-01")
+@pytest.mark.parametrize(
+    ("platform", "variables"),
+    [
+        ("discord", ["DISCORD_API_TOKEN"]),
+        ("telegram", ["TELEGRAM_BOT_TOKEN"]),
+        ("x", ["X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET"]),
+    ],
+)
+def test_a_requested_platform_without_a_token_is_reported_with_its_variable(
+    platform: str, variables: list[str], capsys: Err
+) -> None:
+    output = run_refused(["run", "--only", platform], capsys)
+    [line] = [line for line in output.splitlines() if line.startswith(f"  {platform} ")]
+    assert all(name in line for name in variables)
+
+
+@pytest.mark.failure("K-03")
+@pytest.mark.parametrize("name", ["SERVER_TOKEN", "DISCORD_API_TOKEN", "TELEGRAM_BOT_TOKEN", "OPENAI_API_KEY"])
+def test_a_placeholder_for_a_secret_is_refused_before_anything_starts(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: Err
+) -> None:
+    monkeypatch.setenv(name, "changeme")
+    assert f"{name} (in the environment): it is a placeholder" in run_refused(["run"], capsys)
+
+
+WRONG = {
+    "CONVERSATION_LENGTH": "many",  # without it no plugin is loaded
+    "OPENAI_BASE_URL": "ftp://x",  # of a plugin
+    "APPROVAL": "perhaps",
+    "MODEL_RETRIES": "-1",
+    "SERVER_PORT": "99999",  # of an adapter
+}
+
+
+@pytest.mark.parametrize("first", range(3), ids=list(WRONG)[:3])
+def test_all_wrong_variables_are_named_at_once(first: int, workdir: Path, capsys: Err) -> None:
+    values = dict(list(WRONG.items())[first:])
+    (workdir / ".env").write_text("".join(f"{name}={value}\n" for name, value in values.items()), encoding="utf-8")
+    for command in ("run", "chat"):
+        lines = run_refused([command], capsys).removeprefix("bot: ").splitlines()
+        assert sorted(line.partition(" (in .env): ")[0] for line in lines) == sorted(values)
+
+
+@pytest.mark.failure("K-12")
+def test_a_server_that_cannot_listen_names_the_variable(monkeypatch: pytest.MonkeyPatch, capsys: Err) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("SERVER_PORT", str(taken.getsockname()[1]))
+        assert f"SERVER_PORT {taken.getsockname()[1]} is in use" in run_refused(["run"], capsys)
+    monkeypatch.setenv("SERVER_HOST", "203.0.113.9")
+    assert "SERVER_HOST '203.0.113.9' is not an address of this machine" in run_refused(["run"], capsys)
+
+
+@pytest.mark.failure("K-18")
+def test_an_unwritable_data_folder_is_reported_with_its_variable(monkeypatch: pytest.MonkeyPatch, capsys: Err) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setenv("BOT_DATA_DIR", "/proc/greenroom")  # not even root can write there
+    output = run_refused(["run"], capsys)
+    assert "/proc/greenroom" in output
+    assert "BOT_DATA_DIR" in output
+
+
+@pytest.mark.failure("K-14")
+def test_dependencies_are_pinned_and_aiohttp_has_no_known_vulnerability() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(requirement for some in project["optional-dependencies"].values() for requirement in some),
+    ]
+    names = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower() for requirement in wanted}
+    assert names - {"greenroom"} <= set(pinned)
+    assert tuple(map(int, pinned["aiohttp"].split("."))) >= (3, 13, 3)

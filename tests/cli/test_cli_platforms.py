@@ -29,7 +29,7 @@ LIST_PLUGINS = """
 import asyncio, sys
 from pathlib import Path
 from bot.cli.characters import load_character_config
-from bot.cli.operator.program import (
+from bot.cli.operator import (
     list_plugin_states,
     list_variable_states,
     read_installed_plugins,

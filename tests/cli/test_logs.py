@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.logs import (
-    MAX_MESSAGE_LENGTH,
-    MAX_PER_LOCATION,
-    MAX_QUEUED_RECORDS,
-    ReportedWarnings,
-    configure_logging,
-    strip_terminal_codes,
-)
+from bot import logs
 
 logger = logging.getLogger("bot.test")
 
@@ -47,7 +40,7 @@ def paper() -> Iterator[TerminalPair]:
 
 
 def test_a_line_has_time_level_logger_and_message(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
+    with logs.configure_logging(fd=paper.fd):
         logger.info("%s came in", "Bob")
         logger.debug("not this")
     [line] = paper.lines()
@@ -55,7 +48,7 @@ def test_a_line_has_time_level_logger_and_message(paper: TerminalPair) -> None:
 
 
 def test_json_is_an_object_a_line(paper: TerminalPair) -> None:
-    with configure_logging(format="json", fd=paper.fd):
+    with logs.configure_logging(format="json", fd=paper.fd):
         logger.warning("a “quote” and a\nbreak")
     [line] = paper.lines()
     document = json.loads(line)
@@ -68,7 +61,7 @@ def test_json_is_an_object_a_line(paper: TerminalPair) -> None:
 
 
 def test_secrets_and_terminal_codes_are_removed(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
+    with logs.configure_logging(fd=paper.fd, secrets={"hunter2hunter2", "hunter2hunter2-long"}):
         logger.info("key %s\x1b[31m red\r\n2026 INFO bot: forged", "hunter2hunter2-long")
         try:
             raise ValueError("it was hunter2hunter2")
@@ -82,28 +75,30 @@ def test_secrets_and_terminal_codes_are_removed(paper: TerminalPair) -> None:
 
 @pytest.mark.failure("G-04")
 def test_invisible_characters_are_escaped_and_emoji_are_kept(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
+    with logs.configure_logging(fd=paper.fd):
         logger.info("Ow\u00adner\u200b\u202e\u2066\ufeff \U000e0041 👩\u200d💻 ❤\ufe0f می\u200cخواهم")
     seen = r"Ow\xadner\u200b\u202e\u2066\ufeff \U000e0041 "
     assert paper.lines()[0].endswith(seen + "👩\u200d💻 ❤\ufe0f می\u200cخواهم")
-    assert strip_terminal_codes("\ud800") == r"\ud800"  # logged, no report of a test could carry it to another process
+    assert (
+        logs.strip_terminal_codes("\ud800") == r"\ud800"
+    )  # logged, no report of a test could carry it to another process
 
 
 def test_the_token_is_removed_from_urls(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
+    with logs.configure_logging(fd=paper.fd):
         logger.info('"GET /?token=abc123&x=1 HTTP/1.1"')
     assert '"GET /?token=[redacted]&x=1 HTTP/1.1"' in paper.lines()[0]
 
 
 def test_a_secret_at_the_truncation_is_removed_completely(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd, secrets={"hunter2hunter2"}):
-        logger.info("%s", "x" * (MAX_MESSAGE_LENGTH - 7) + "hunter2hunter2")
+    with logs.configure_logging(fd=paper.fd, secrets={"hunter2hunter2"}):
+        logger.info("%s", "x" * (logs.MAX_MESSAGE_LENGTH - 7) + "hunter2hunter2")
     assert "hunter" not in paper.lines()[0]
 
 
 @pytest.mark.parametrize(("level", "is_shown"), [("INFO", False), ("DEBUG", True)])
 def test_the_source_of_a_warning_is_shown_only_for_debugging(paper: TerminalPair, level: str, is_shown: bool) -> None:
-    with configure_logging(level=level, fd=paper.fd):
+    with logs.configure_logging(level=level, fd=paper.fd):
         try:
             raise ValueError("a plugin's fault")
         except ValueError:
@@ -116,8 +111,8 @@ def test_the_source_of_a_warning_is_shown_only_for_debugging(paper: TerminalPair
 @pytest.mark.long
 @pytest.mark.failure("K-15")
 def test_a_blocked_reader_loses_lines_but_does_not_block(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
-        for number in range(MAX_QUEUED_RECORDS + 5000):
+    with logs.configure_logging(fd=paper.fd):
+        for number in range(logs.MAX_QUEUED_RECORDS + 5000):
             logger.info("%d %s", number, "x" * 200)
     os.set_blocking(paper.reading, False)
     assert os.read(paper.reading, 100)
@@ -127,7 +122,7 @@ def test_a_blocked_reader_loses_lines_but_does_not_block(paper: TerminalPair) ->
 def test_a_full_disk_only_loses_lines() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        with configure_logging(fd=full):
+        with logs.configure_logging(fd=full):
             logger.error("nobody will know")
     finally:
         os.close(full)
@@ -135,20 +130,20 @@ def test_a_full_disk_only_loses_lines() -> None:
 
 @pytest.mark.failure("K-15")
 def test_repeated_warnings_of_the_same_place_are_limited_and_counted(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
-        for number in range(MAX_PER_LOCATION + 50):
+    with logs.configure_logging(fd=paper.fd):
+        for number in range(logs.MAX_PER_LOCATION + 50):
             logger.warning("request %d was odd", number)
         logger.warning("something else")
     lines = [line.split(": ", 1)[1] for line in paper.lines()]
-    assert lines[MAX_PER_LOCATION - 1 :] == [
-        f"request {MAX_PER_LOCATION - 1} was odd",
+    assert lines[logs.MAX_PER_LOCATION - 1 :] == [
+        f"request {logs.MAX_PER_LOCATION - 1} was odd",
         "something else",
         "50 more lines like the last ones of bot.test were left out",
     ]
 
 
 def test_library_messages_are_logged_only_for_debugging(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
+    with logs.configure_logging(fd=paper.fd):
         logging.getLogger("httpx").info("HTTP Request: POST")
     assert paper.lines() == []
 
@@ -156,21 +151,21 @@ def test_library_messages_are_logged_only_for_debugging(paper: TerminalPair) -> 
 def test_the_logging_configuration_is_restored(paper: TerminalPair) -> None:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
-    with configure_logging(level="DEBUG", fd=paper.fd):
+    with logs.configure_logging(level="DEBUG", fd=paper.fd):
         assert root.level == logging.DEBUG
     assert (root.level, list(root.handlers)) == before
 
 
 def test_characters_to_keep_are_not_removed() -> None:
-    assert strip_terminal_codes("a\nb\tc\x1b[0m", allowed="\n") == "a\nb\\tc"
-    assert strip_terminal_codes("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"
+    assert logs.strip_terminal_codes("a\nb\tc\x1b[0m", allowed="\n") == "a\nb\\tc"
+    assert logs.strip_terminal_codes("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"
 
 
 def test_a_warning_about_what_stays_wrong_is_written_once_also_after_the_next_start(
     paper: TerminalPair, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        with configure_logging(fd=paper.fd, reported=ReportedWarnings(tmp_path / "data")):
+        with logs.configure_logging(fd=paper.fd, reported=logs.ReportedWarnings(tmp_path / "data")):
             for name in ("faq.md", "tides.md", "faq.md"):
                 logger.warning("%s does not exist", name, extra={"once": True})
             logger.warning("the server is busy")
@@ -185,7 +180,7 @@ def test_a_warning_not_met_for_a_month_and_a_warning_that_was_over_are_reported_
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def report(*texts: str, subject: str = "mara.json") -> list[str]:
-        return ReportedWarnings(tmp_path, lambda: now).admit_all(texts, subject)
+        return logs.ReportedWarnings(tmp_path, lambda: now).admit_all(texts, subject)
 
     assert report("a", "b") == ["a", "b"]
     now += timedelta(days=20)
@@ -203,19 +198,19 @@ def test_a_damaged_file_of_reported_warnings_costs_only_that_they_are_reported_a
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "reported.json").write_text(content)
-    assert ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == ["a"]
-    assert ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == []
+    assert logs.ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == ["a"]
+    assert logs.ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == []
 
 
 def test_where_nothing_can_be_stored_warnings_are_reported_at_each_start(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file, not a folder")
     for _ in range(2):
-        assert ReportedWarnings(tmp_path / "data").admit_all(["a"], "mara.json") == ["a"]
+        assert logs.ReportedWarnings(tmp_path / "data").admit_all(["a"], "mara.json") == ["a"]
 
 
 @pytest.mark.failure("K-16")
 def test_everything_that_fails_for_lack_of_a_file_descriptor_is_a_single_line(paper: TerminalPair) -> None:
-    with configure_logging(fd=paper.fd):
+    with logs.configure_logging(fd=paper.fd):
         for number in range(5):
             try:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -12,7 +12,7 @@ from bot.inbound.agent_handle import EmulatedOutcome
 from bot.testing import EmulatorPage
 from bot.testing.emulator_page import EMOJIS, EmulatorFile
 from tests.adapters.web.conftest import run_server
-from tests.adapters.web.test_messages_stream import open_stream, parse_events, read_events
+from tests.adapters.web.test_messages import open_stream, parse_events, read_events
 from tests.contracts.snapshot import check_snapshot, describe_shape
 from tests.testing.test_emulator import RecordingView, act, serve
 

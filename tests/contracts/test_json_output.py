@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from bot.cli.characters import load_character_config
-from bot.cli.doctor.command import watch_running_bot
+from bot.cli.commands.doctor import watch_running_bot
 from bot.cli.main import app, entry
 from bot.runtime.runtime import Runtime
 from bot.store.sql.core.schema import VERSION

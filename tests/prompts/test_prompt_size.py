@@ -10,7 +10,7 @@ import pytest
 
 from bot.characters import load_character
 from bot.cli.characters import default_character
-from bot.cli.doctor.model_checks import PromptPartKind, PromptSize, measure_prompt
+from bot.cli.model_checks import PromptPartKind, PromptSize, measure_prompt
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType, Role
 from bot.models.types import TextRequest

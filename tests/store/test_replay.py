@@ -19,7 +19,7 @@ from bot.domain.filters import FilterDecision, FilterInput
 from bot.domain.ledger import ActionResult, Outcome, ProviderResult, Receipt, Rule
 from bot.errors import ModelUnavailable
 from bot.models.types import ModelType, ModerationRequest, ModerationResult, Purpose, TextRequest, TextResult, ToolCall
-from bot.operate.replay import ReplayBody, ReplayState
+from bot.operate.results import ReplayBody, ReplayState
 from bot.plugin_system.components import action, filter, model, provider
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import REPLAY_KEY, TRACE_KEY, RecordedText, ReplayRecord

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bot import Content
-from bot.cli.commands.adapter import render_adapter
+from bot.cli.commands.plugin import render_adapter
 from bot.platform import Adapter, AgentHandle, ConnectionState, Delivery, DeliveryUnknown, DisconnectCause, NotSent
 from bot.plugin_system.loading import load_local_adapter
 from bot.testing import AgentHarness, check_adapter_contract, running_agent

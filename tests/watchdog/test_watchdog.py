@@ -1,24 +1,34 @@
-"""The watchdog of a running bot, and the ways by which it notifies the owner."""
+"""The watchdog of the owner: what it tells, by which way, in outages."""
 
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from adapters.discord.emulator import Emulator as DiscordEmulator
+from adapters.telegram.emulator import Emulator as TelegramEmulator
 from bot import SettingError, Settings, Task, derived_id
 from bot.fetch.client import Proxies
 from bot.platform import DisconnectCause
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import make_message
-from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage, WebhookChannel
+from bot.watchdog.channels import DirectChannel, MailChannel, NotReached, OwnerMessage, WebhookChannel
 from bot.watchdog.settings import OwnerSettings
-from bot.watchdog.watchdog import Watchdog, find_token_ends
+from bot.watchdog.watchdog import Watchdog, find_token_ends, read_certificate_ends
+from tests.adapters.discord.server import EmulatedServer
+from tests.adapters.telegram.conftest import run_character
 from tests.watchdog.scene import SECRET, FastClock, Owner, open_scene
 
 CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform cannot be resolved: check the network."
@@ -295,3 +305,87 @@ async def test_the_owner_is_notified_of_referrals_to_help_and_not_of_whom() -> N
         [text] = scene.owner.texts
         assert text.startswith("Ada: 1 person was referred to help today.")
         assert "Eve" not in text
+
+
+MESSAGE = OwnerMessage("1", "Ada: X is off.", "Ada: X is off. The keys are refused.", datetime(2026, 5, 4, tzinfo=UTC))
+
+
+async def test_discord_opens_the_chat_with_the_owner() -> None:
+    async with DiscordEmulator() as emulator:
+        server = EmulatedServer(emulator)
+        async with server.run_bot() as (harness, _):
+            channel = DirectChannel([f"discord:{server.kim}"], [harness.agent], [harness.agent_runtime.handle])
+            await channel.prepare()
+            await channel.send(MESSAGE)
+            assert emulator.recorder.texts() == [MESSAGE.text]
+
+
+async def test_telegram_reaches_an_owner_who_has_written_to_the_bot_once() -> None:
+    async with TelegramEmulator() as telegram, run_character(telegram) as harness:
+        alice = harness.people.add_user("Alice")
+        agents = [runtime.agent for runtime in harness.runtime.agents]
+        channel = DirectChannel([f"telegram:{alice['id']}"], agents, harness.runtime.handles)
+        with pytest.raises(NotReached, match="write to it there once"):
+            await channel.send(MESSAGE)
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        await harness.wait_texts(1)
+        await channel.send(MESSAGE)
+        assert telegram.recorder.texts() == ["You said: Hello", MESSAGE.text]
+
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+HOST = "127.0.0.1"
+
+
+def write_certificate(folder: Path, ends_at: datetime) -> Path:
+    """Return a file with a key and its own certificate for the loopback address, valid until `ends_at`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(ends_at - timedelta(days=90))
+        .not_valid_after(ends_at)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(HOST))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / f"{ends_at:%Y%m%d}.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@asynccontextmanager
+async def https_server(certificate: Path) -> AsyncIterator[str]:
+    """Serve handshakes with this certificate; yields the host with its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = await asyncio.start_server(serve, HOST, 0, ssl=context)
+    async with server:
+        yield f"{HOST}:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("days", "read"), [(20, NOW + timedelta(days=20)), (-3, NOW)])
+async def test_the_end_of_a_certificate_is_read_and_an_expired_certificate_ends_now(
+    days: int, read: datetime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = write_certificate(tmp_path, NOW + timedelta(days=days))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with https_server(certificate) as host:
+        assert await read_certificate_ends([host], NOW) == {f"The certificate of {host}": read}
+
+
+async def test_a_host_whose_certificate_cannot_be_read_is_left_out_with_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with https_server(write_certificate(tmp_path, NOW + timedelta(days=20))) as untrusted:
+        hosts = [untrusted, f"{HOST}:1", f"{HOST}:no-port"]
+        assert await read_certificate_ends(hosts, NOW) == {}
+    assert [host for host in hosts if f"the certificate of {host} cannot be read" not in caplog.text] == []

@@ -1,5 +1,6 @@
-"""Check character files, trust the code that they bring, write a new one, import and export them."""
+"""`bot character`, `bot import`: check, trust, write, import and export character files, and import history."""
 
+import asyncio
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,23 +9,37 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
-from bot.characters.exchange import file_stem
-from bot.cli.characters import format_sections, read_local_plugins, trusted_plugins
-from bot.cli.operator.characters import CheckResult, check_file, write_exported, write_imported, write_starter
-from bot.cli.options import AsJson, examples, new_group, print_json
+from bot.characters.exchange import file_stem, import_character
+from bot.cli.characters import (
+    CharacterConfig,
+    format_sections,
+    load_character_config,
+    read_local_plugins,
+    trusted_plugins,
+)
+from bot.cli.operator import CheckResult, WrittenCharacter, check_file, write_exported, write_imported, write_starter
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_result, working
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.errors import PluginError
+from bot.cli.running_bot import require_storage, run_with
+from bot.errors import CharacterError, ConfigError, PluginError
+from bot.imports import elizaos, sillytavern
+from bot.imports.history import History, ImportReport, store_history
+from bot.inbound.agent_handle import AdapterSpec
+from bot.plugin_system.loading import find_adapters
+from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins, find_location, read_plugin_source
-from bot.text import strip_terminal_codes
+from bot.text import strip_terminal_codes, translate, translate_message
 
 DEFAULT_NAME, HERE = "Ada", Path()
 
 
-app = new_group("Check character files, trust the code that they bring, write a new one, import and export them.")
+character_app = new_group(
+    "Check character files, trust the code that they bring, write a new one, import and export them."
+)
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="A character's file.")]
 
 
-@app.command(epilog=examples("bot character check mine.json", "bot character check characters/*.json --json"))
+@character_app.command(epilog=examples("bot character check mine.json", "bot character check characters/*.json --json"))
 def check(files: Files, as_json: AsJson = False) -> int:
     """Show what is used of each file and what is wrong."""
     results = [check_file(path) for path in files]
@@ -37,7 +52,7 @@ def check(files: Files, as_json: AsJson = False) -> int:
     return Exit.OK if is_fine else Exit.CONFIG
 
 
-@app.command(epilog=examples("bot character trust mine.json", "bot character trust --list"))
+@character_app.command(epilog=examples("bot character trust mine.json", "bot character trust --list"))
 def trust(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE...", help="A character's file, or a plugin alone.")
@@ -61,7 +76,7 @@ def trust(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot character new mine.json --name Robin"))
+@character_app.command(epilog=examples("bot character new mine.json --name Robin"))
 def new(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write (default: NAME.json).")] = None,
     name: Annotated[str, typer.Option(help=f"Its name (default: the file's, else {DEFAULT_NAME}).")] = "",
@@ -76,7 +91,9 @@ def new(
     return Exit.OK
 
 
-@app.command("import", epilog=examples("bot character import card.png", "bot character import ./cards --to characters"))
+@character_app.command(
+    "import", epilog=examples("bot character import card.png", "bot character import ./cards --to characters")
+)
 def import_characters(
     path: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="A card (JSON, PNG, charx), a file or a folder.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write (default: here).")] = HERE,
@@ -109,7 +126,9 @@ def import_characters(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot character export mine.json", "bot character export mine.json --picture face.png"))
+@character_app.command(
+    epilog=examples("bot character export mine.json", "bot character export mine.json --picture face.png")
+)
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A character's file.")],
     card: Annotated[bool, typer.Option("--card", help="As a SillyTavern card (V2).")] = False,
@@ -163,3 +182,83 @@ def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
         print(strip_terminal_codes(f"{entry.plugin} for {owner}: {entry.summary}: {state}"))
     if not entries:
         print("no code is trusted but that of installed plugins")
+
+
+HEADER = ("what", "number", "reason")
+import_app = new_group("Import what elizaOS or SillyTavern has stored; nothing of it is answered or sent.")
+
+
+@import_app.command("eliza-db", epilog=examples("bot import eliza-db elizaos.sql -c mine.json"))
+def import_elizaos(
+    source: Annotated[str, typer.Argument(metavar="FILE|URL", help="An SQL dump (pg_dump), or postgresql://….")],
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Whose history (default: the character's).")] = "",
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Import rooms, people, messages, facts and relationships of elizaOS 1.x; the bot must not run."""
+    config = load_character_config(character)
+    with working(translate("reading the database")):
+        is_url = source.startswith(("postgres://", "postgresql://"))
+        database = asyncio.run(elizaos.read_server(source)) if is_url else elizaos.read_dump(Path(source))
+        found = elizaos.choose_agent(database, [agent] if agent else [config.name])
+        report = _store(config, elizaos.build_history(database, found, config.agent_config.agent_id))
+    return _print(report, {"agent": found["name"]}, [f"{found['name']} of elizaOS is {config.name} here"], as_json)
+
+
+@import_app.command(
+    "sillytavern", epilog=examples("bot import sillytavern SillyTavern/data/default-user --to characters")
+)
+def import_sillytavern(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a user, such as data/default-user.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the characters (default: here).")] = HERE,
+    as_json: AsJson = False,
+) -> int:
+    """Import the characters of a user of SillyTavern with their lorebooks and chats; their bots must not run."""
+    found = sillytavern.read_folder(folder)
+    report, characters, lines = found.report, list[dict[str, object]](), list[str]()
+    specs = [spec for spec in find_adapters().values() if isinstance(spec, AdapterSpec)]
+    build = next((spec.build_conversation for spec in specs if spec.build_conversation is not None), None)
+    if build is None:
+        raise ConfigError(
+            "no installed adapter can show the chats: install Greenroom with its adapter for the web page"
+        )
+    for card in found.cards:
+        try:
+            name = import_character(card.path, card.lorebooks).name
+        except CharacterError as error:
+            report.left["characters", str(error)] += 1
+            continue
+        file, written = to / f"{file_stem(name)}.json", list[WrittenCharacter]()
+        if file.exists():
+            report.left["characters", "their file is there already; it is unchanged"] += 1
+        else:
+            written = write_imported(card.path, to, card.lorebooks)
+            report.taken["characters"] += 1
+            report.taken["lorebooks"] += len(card.lorebooks)
+        config = load_character_config(file)
+        if config.name != name:
+            report.left["chats", f"{file} is of another character: name another folder with --to"] += len(card.chats)
+            continue
+        lost = [note for item in written for note in item.lost()]
+        characters.append({"name": name, "file": str(file), "lost": lost})
+        lines += [*(f"{name}: {note}" for note in lost), f"{name}: talk to it with: bot chat -c {file}"]
+        stored = _store(config, sillytavern.build_history(card, config.agent_config.agent_id, build))
+        report.taken += stored.taken
+        report.left += stored.left
+    document: dict[str, object] = {"characters": characters, "personas": found.personas, "notes": found.notes}
+    return _print(report, document, [*lines, *found.notes], as_json)
+
+
+def _store(config: CharacterConfig, history: History) -> ImportReport:
+    agent_id, schemas = config.agent_config.agent_id, collect_schemas(config.plugins)
+    opened = require_storage(config).open(agent_id, config.settings, schemas)
+    return run_with(config, opened, lambda store: store_history(store, history))
+
+
+def _print(report: ImportReport, document: dict[str, object], lines: list[str], as_json: bool) -> int:
+    rows = [tuple(map(translate_message, row)) for row in report.rows()]
+    plain = [f"{what}: {number}{f': {reason}' if reason else ''}" for what, number, reason in rows]
+    if not as_json:
+        print_result({}, map(translate_message, lines), as_json=False)
+    header = [translate(name) for name in HEADER]
+    return print_result({**document, **report.to_json()}, plain, as_json=as_json, header=header, rows=rows)

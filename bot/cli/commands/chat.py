@@ -10,22 +10,9 @@ from typing import TypeVar
 
 import bot.store
 from bot.adapter.adapter import TerminalSession
-from bot.cli.characters import (
-    CharacterConfig,
-    check_settings,
-    load_character_config,
-    log_as_configured,
-    print_notes,
-    print_plugin_notices,
-)
+from bot.cli import characters
 from bot.cli.options import CharacterFile, announce_start, examples, new_command
-from bot.cli.process.shutdown import (
-    Exit,
-    handle_stop_signals,
-    never_wait_for_readers,
-    print_notice,
-    stop_remaining_tasks,
-)
+from bot.cli.process import shutdown
 from bot.cli.process.watchdog import run_watchdog
 from bot.cli.running_bot import explain_receipt
 from bot.commands.dispatcher import format_unknown_command
@@ -48,38 +35,38 @@ QUIT = "/quit"
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
-app = new_command()
+chat_app = new_command()
 
 
-@app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
+@chat_app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
 def chat(character: CharacterFile = None) -> int:
     """Talk with the character here in the terminal; Ctrl-C stops an answer, and ends the chat between answers.
 
     With piped input, each line is a message, and the replies are printed to stdout.
     """
     announce_start("the conversation")
-    config = load_character_config(character)
+    config = characters.load_character_config(character)
     spec = find_adapter(CONSOLE)
     if isinstance(spec, str):
         raise PluginError(spec)
-    check_settings([config], [spec])
-    print_notes([config])
-    print_plugin_notices([config])
-    with log_as_configured([config], default_level="WARNING"), never_wait_for_readers("stderr"):
+    characters.check_settings([config], [spec])
+    characters.print_notes([config])
+    characters.print_plugin_notices([config])
+    with characters.log_as_configured([config], default_level="WARNING"), shutdown.never_wait_for_readers("stderr"):
         return asyncio.run(_run_chat(config, spec))
 
 
-async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
+async def _run_chat(config: characters.CharacterConfig, spec: AdapterSpec) -> int:
     from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
 
     conversation = Conversation(config.name)
     with (
-        handle_stop_signals(conversation.announce_stop, interrupt=conversation.interrupt) as stop_request,
+        shutdown.handle_stop_signals(conversation.announce_stop, interrupt=conversation.interrupt) as stop_request,
         ExitStack() as stack,
     ):
         stack.enter_context(run_watchdog(stop_request, only_reports=True))
         async with (
-            stop_remaining_tasks(),
+            shutdown.stop_remaining_tasks(),
             _with_store(config) as agent_config,
             Runtime([agent_config], [spec]) as runtime,
         ):
@@ -95,7 +82,7 @@ async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
 
 
 @asynccontextmanager
-async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
+async def _with_store(config: characters.CharacterConfig) -> AsyncIterator[AgentConfig]:
     """Open the store; use memory, with a notice, if another process uses the database."""
     agent_config, storage = config.agent_config, find_storage(config.plugins)
     schemas = collect_schemas(config.plugins)
@@ -106,7 +93,7 @@ async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
                     storage.open(agent_config.agent_id, agent_config.settings, schemas)
                 )
             except StoreInaccessible as error:
-                print_notice(translate("this conversation is not stored: {cause}", cause=error))
+                shutdown.print_notice(translate("this conversation is not stored: {cause}", cause=error))
                 store = bot.store.InMemoryStore(agent_config.clock)
             agent_config = replace(agent_config, store=store)
         yield agent_config
@@ -127,8 +114,8 @@ class Conversation:
     def exit_code(self) -> int:
         """The exit code: an error if a message got no answer, and 78 if trying again is of no use."""
         if not self._failures:
-            return Exit.OK
-        return Exit.CONFIG if PERMANENT_FAILURES.issuperset(self._failures) else Exit.TRY_AGAIN
+            return shutdown.Exit.OK
+        return shutdown.Exit.CONFIG if PERMANENT_FAILURES.issuperset(self._failures) else shutdown.Exit.TRY_AGAIN
 
     async def run(self, terminal: TerminalSession) -> None:
         """Read and send line by line, each after the outcome of the one before."""
@@ -148,7 +135,7 @@ class Conversation:
                 self._last_receipt = receipt = await self._await_answer(terminal, terminal.send_message(line))
                 if receipt.outcome is Outcome.FAILED:
                     self._failures.append(receipt.rule)
-                    print_notice(translate("bot: not answered: {cause}", cause=receipt.reason))
+                    shutdown.print_notice(translate("bot: not answered: {cause}", cause=receipt.reason))
         if terminal.is_interactive and line is None:
             await terminal.show("")
 
@@ -180,7 +167,7 @@ class Conversation:
     def announce_stop(self) -> None:
         """Print that a signal was received, and end the line of the prompt."""
         if self._stop_notice is not None:
-            print_notice(translate(self._stop_notice))
+            shutdown.print_notice(translate(self._stop_notice))
 
     async def _run_command(self, terminal: TerminalSession, line: str) -> str:
         if line == "/why":  # in full: the user of the terminal is the operator

@@ -21,10 +21,10 @@ NO_DATABASE = (
     "there is no database yet: the first `bot run` or `bot chat` creates it; if there should be one, check "
     "BOT_DATA_DIR, DATABASE_URL and the current folder"
 )
-app = new_group("Check, upgrade, back up, restore or repair the database that the character's settings name.")
+db_app = new_group("Check, upgrade, back up, restore or repair the database that the character's settings name.")
 
 
-@app.command(epilog=examples("bot db upgrade -c mine.json"))
+@db_app.command(epilog=examples("bot db upgrade -c mine.json"))
 def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Upgrade the schema; the bot must not run."""
     with _storage(character) as (storage, config), progress("upgrading the database"):
@@ -36,7 +36,7 @@ def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     return print_result(document, [f"{result.location}: {state}"], as_json=as_json, indent=None)
 
 
-@app.command(epilog=examples("bot db check", "bot db check --repair"))
+@db_app.command(epilog=examples("bot db check", "bot db check --repair"))
 def check(
     repair: Annotated[
         bool, typer.Option("--repair", help="Copy what can be read of a damaged database into a new file.")
@@ -62,7 +62,7 @@ def check(
     return Exit.CONFIG if problems else Exit.OK
 
 
-@app.command(epilog=examples("bot db backup", "bot db backup /backups/greenroom.db"))
+@db_app.command(epilog=examples("bot db backup", "bot db backup /backups/greenroom.db"))
 def backup(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="The copy (default: next to the database, dated).")
@@ -77,7 +77,7 @@ def backup(
     return print_result(document, [f"copied to {copy}"], as_json=as_json, indent=None)
 
 
-@app.command(epilog=examples("bot db restore data/greenroom-backup.db"))
+@db_app.command(epilog=examples("bot db restore data/greenroom-backup.db"))
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A copy made by `bot db backup`, or another database.")],
     character: CharacterFile = None,

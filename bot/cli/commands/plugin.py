@@ -1,4 +1,4 @@
-"""List, search, add, check, test or create plugins."""
+"""`bot plugin`, `bot adapter`: list, search, add, check, test or create plugins and adapters."""
 
 import asyncio
 import importlib
@@ -19,8 +19,9 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character, parse_character, write_character_source
+from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import load_character_config, trusted_plugins
-from bot.cli.doctor.checks import check_plugin, contract_findings, finding_lines
+from bot.cli.checks import check_plugin, contract_findings, finding_lines
 from bot.cli.options import AsJson, CharacterFile, Trusting, examples, is_confirmed, new_group, print_json, print_result
 from bot.cli.plugins import (
     IndexEntry,
@@ -37,17 +38,10 @@ from bot.cli.plugins import (
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
 from bot.errors import CharacterError, PluginError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, has_extra, install_command, install_extra, install_package
 from bot.operate.tools import Finding, FindingStatus
-from bot.plugin_system.loading import (
-    ELIZAOS_PACKAGE,
-    PLUGIN_GROUP,
-    PluginPurpose,
-    bundled_name,
-    bundled_names,
-    find_plugin,
-    plugin_names,
-)
+from bot.plugin_system import loading
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import check_combination
 from bot.plugin_system.trust import find_plugin_file, read_plugin_source
@@ -81,12 +75,12 @@ class CodeTarget:
     folder: Path = Path()
 
 
-app = new_group("List, search, add, check, test or create plugins.")
+plugin_app = new_group("List, search, add, check, test or create plugins.")
 NAME_OR_PATH = "NAME|PATH"
 PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin's name, or its path: ./dice")]
 
 
-@app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
+@plugin_app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
 def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the installed plugins, their components, and why some are off."""
     config = load_character_config(character)
@@ -104,7 +98,7 @@ def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> in
     return code
 
 
-@app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
+@plugin_app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
 def search(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="In their names, packages, descriptions or tags.")
@@ -116,7 +110,7 @@ def search(
     index = load_index(load_settings()).search(words)
     for note in index.notes:
         print_notice(note)
-    installed = plugin_names()
+    installed = loading.plugin_names()
     if as_json:
         plugins = [
             {
@@ -135,7 +129,7 @@ def search(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
+@plugin_app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
 def add(
     plugin: Annotated[str, typer.Argument(metavar="NAME")],
     character: Annotated[
@@ -144,7 +138,7 @@ def add(
     yes: Annotated[bool, typer.Option("--yes", help="Install what is missing without a question.")] = False,
 ) -> int:
     """Install a plugin, name it in a character's file, and print what it may do."""
-    if "/" in plugin and not ELIZAOS_PACKAGE.fullmatch(plugin):
+    if "/" in plugin and not loading.ELIZAOS_PACKAGE.fullmatch(plugin):
         raise UsageError(
             f"{plugin!r} is a path, and needs no installation: name it among the plugins of a character's file"
         )
@@ -176,17 +170,17 @@ def add(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
+@plugin_app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
 def show(plugin: PluginName, as_json: AsJson = False) -> int:
     """Print what a plugin may do: actions, routes, settings, network."""
-    print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name), as_json=as_json)
+    print_permissions(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name), as_json=as_json)
     return Exit.OK
 
 
-@app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
+@plugin_app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
 def check(plugin: PluginName, as_json: AsJson = False) -> int:
     """Import a plugin and report what is wrong with it."""
-    findings = list(check_plugin(_find_named(find_target(plugin, PLUGIN_GROUP).name)))
+    findings = list(check_plugin(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name)))
     is_fine = all(finding.status is not FindingStatus.FAIL for finding in findings)
     if as_json:
         print_json({"ok": is_fine, "findings": [finding.to_json() for finding in findings]})
@@ -195,10 +189,10 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
     return Exit.OK if is_fine else Exit.CONFIG
 
 
-@app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
+@plugin_app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
 def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
     """Run a plugin's tests, and those that every plugin must pass."""
-    target = find_target(plugin, PLUGIN_GROUP)
+    target = find_target(plugin, loading.PLUGIN_GROUP)
     if trust:
         trust_code(target.name)
     tested = _find_named(target.name)
@@ -220,13 +214,13 @@ def report_tests(target: CodeTarget, findings: Sequence[Finding]) -> int:
     return Exit.CONFIG if is_failed else Exit.OK
 
 
-@app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
+@plugin_app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     single_file: Annotated[bool, typer.Option("--single-file", help="As one module without a package.")] = False,
 ) -> int:
     """Write a small working plugin with its tests into this folder."""
-    check_new_name(name, "a plugin", plugin_names())
+    check_new_name(name, "a plugin", loading.plugin_names())
     if single_file and (name in sys.stdlib_module_names or _is_installed_module(name)):
         raise UsageError(
             f"{name!r} is a module of Python or of an installed package, which is imported instead of a file of this "
@@ -262,13 +256,13 @@ def _is_installed_module(name: str) -> bool:
 
 
 def _find_named(name: str) -> Plugin:
-    plugin = find_plugin(name, approve=trusted_plugins().approval())
+    plugin = loading.find_plugin(name, approve=trusted_plugins().approval())
     if plugin is not None:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
-    available = f"available: {', '.join(plugin_names())}; a path begins with ./"
-    raise PluginError(f"plugin {name!r} is unknown: {suggest(name, plugin_names(), otherwise=available)}")
+    available = f"available: {', '.join(loading.plugin_names())}; a path begins with ./"
+    raise PluginError(f"plugin {name!r} is unknown: {suggest(name, loading.plugin_names(), otherwise=available)}")
 
 
 async def _run_suites(plugin: Plugin) -> list[Finding]:
@@ -298,8 +292,8 @@ def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
 
 def _own_name(name: str) -> str:
     """Return the name here of a plugin that may be named as in elizaOS."""
-    match = ELIZAOS_PACKAGE.fullmatch(name)
-    return bundled_name(match[1] if match else name)
+    match = loading.ELIZAOS_PACKAGE.fullmatch(name)
+    return loading.bundled_name(match[1] if match else name)
 
 
 def _find_entry(name: str) -> IndexEntry | None:
@@ -308,14 +302,14 @@ def _find_entry(name: str) -> IndexEntry | None:
     The list at REGISTRY_URL is read only for a plugin that is not here yet.
     """
     bundled = load_bundled_index()
-    if (entry := bundled.find(name)) is not None or name in plugin_names():
+    if (entry := bundled.find(name)) is not None or name in loading.plugin_names():
         return entry
     index = load_index(load_settings())
     for note in index.notes:
         print_notice(note)
     if (entry := index.find(name)) is not None:
         return entry
-    names = [*plugin_names(), *(entry.name for entry in index.entries)]
+    names = [*loading.plugin_names(), *(entry.name for entry in index.entries)]
     hint = suggest(name, names, otherwise="`bot plugin search` lists them")
     raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
 
@@ -330,7 +324,7 @@ def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> tuple[str
     names = [added for added in (*required, name) if added not in named]
     if name in names and not named:
         # A file without plugins has the default store. One with plugins must name it.
-        stores = [store for store in bundled_names(PluginPurpose.STORE) if store not in names]
+        stores = [store for store in loading.bundled_names(loading.PluginPurpose.STORE) if store not in names]
         names = [*(store for store in stores if isinstance(find_plugin_or_reason(store), Plugin)), *names]
     text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
     edited = parse_character(text, source=str(path))
@@ -374,7 +368,7 @@ def _install(entry: IndexEntry, installation: Installation, *, answers_yes: bool
 
 
 def _find_installed(name: str) -> Plugin:
-    plugin = find_plugin(name)
+    plugin = loading.find_plugin(name)
     if plugin is None:
         raise PluginError(f"plugin {name!r} is not installed")
     return plugin
@@ -386,7 +380,7 @@ def _required_names(plugin: Plugin) -> list[str]:
     waiting = [*plugin.requires]
     while waiting:
         name = waiting.pop()
-        if name not in names and name not in bundled_names(PluginPurpose.BASE):
+        if name not in names and name not in loading.bundled_names(loading.PluginPurpose.BASE):
             names[name] = None
             waiting += _find_installed(name).requires
     return sorted(names)
@@ -487,3 +481,73 @@ def _entry_modules(file: Path, group: str) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise PluginError(f"{file} cannot be read: {error}") from None
     return [value.partition(":")[0].strip() for value in values if isinstance(value, str)]
+
+
+adapter_app = new_group("Test adapters, or write a new one.")
+
+
+@adapter_app.command(
+    "test", epilog=examples("bot adapter test telegram", "bot adapter test ./line/greenroom_line --trust")
+)
+def run_adapter_tests(
+    adapter: Annotated[str, typer.Argument(metavar="NAME|PATH", help="An adapter's name, or its path.")],
+    trust: Trusting = False,
+) -> int:
+    """Run an adapter's tests, and those that every adapter must pass."""
+    target = find_target(adapter, loading.ADAPTER_GROUP)
+    if trust:
+        trust_code(target.name)
+    spec = _find_adapter(target.name)
+    if spec.emulator is None:
+        raise PluginError(
+            f"adapter {spec.name!r} has no emulator, so it cannot be tested: set emulator= of its AdapterSpec to a "
+            "function that starts one which yields a PlatformControl of bot.testing"
+        )
+    from bot.testing import check_adapter_contract  # here, because help needs no test kit
+
+    results = asyncio.run(check_adapter_contract(spec))
+    findings = [finding for result in results for finding in contract_findings(result)]
+    if not target.tests:
+        findings.append(
+            Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
+        )
+    return report_tests(target, findings)
+
+
+@adapter_app.command("new", epilog=examples("bot adapter new line"))
+def new_adapter(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Write a small working adapter with its emulator and tests into this folder."""
+    check_new_name(name, "an adapter", loading.adapter_names())
+    texts = render_adapter(name)
+    path = f"./{name}/{PACKAGE_PREFIX}{name}"
+    write_new_code(texts, path)
+    names = ", ".join(sorted(str(file.relative_to(name)) for file in texts))
+    print(
+        f"wrote {name}/ with {names}\n"
+        f"test it:   bot adapter test ./{name}\n"
+        f'use it:    "adapters": ["{path}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {path}   (each time you have changed it)"
+    )
+    return Exit.OK
+
+
+def _find_adapter(name: str) -> AdapterSpec:
+    if name.startswith(PATH_STARTS):
+        return loading.load_local_adapter(name, approve=trusted_plugins().approval())
+    spec = loading.find_adapter(name)
+    if isinstance(spec, AdapterSpec):
+        return spec
+    names = [] if name in loading.adapter_names() else loading.adapter_names()
+    raise PluginError(f"{spec}: {suggest(name, names, otherwise='a path begins with ./')}")
+
+
+def render_adapter(name: str) -> dict[Path, str]:
+    """Return the files of a new adapter, by path."""
+    module = f"{PACKAGE_PREFIX}{name}"
+    templates = {
+        f"{name}/pyproject.toml": "adapter_pyproject.txt",
+        f"{name}/{module}/__init__.py": "adapter.txt",
+        f"{name}/{module}/emulator.py": "adapter_emulator.txt",
+        f"{name}/tests/test_{name}.py": "test_adapter.txt",
+    }
+    return render_templates(name, templates, module=module)

@@ -61,10 +61,10 @@ UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 REFUSED_STATES = (DeliveryState.FAILED, DeliveryState.CANCELLED)
 
 
-app = new_command()
+post_app = new_command()
 
 
-@app.command(
+@post_app.command(
     epilog=examples("bot post --dry-run", 'bot post --text "Low tide." --media harbour.png --alt "The harbour"')
 )
 def post(

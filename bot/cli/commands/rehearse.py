@@ -1,38 +1,29 @@
-"""Show what a changed character would have answered in a room; and how a character's replies keep its voice."""
+"""`bot rehearse`, `bot voice`: what a changed character would have answered, and how replies keep its voice."""
 
 import asyncio
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
+from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.commands.why import find_rooms
-from bot.cli.options import (
-    MAX_MISSPELT_SHARE,
-    AsJson,
-    CharacterFile,
-    examples,
-    find_settings_groups,
-    list_variables,
-    new_command,
-    print_json,
-    print_rows,
-    progress,
-)
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import read_store, store_costs
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
+from bot.domain.environment import Room
 from bot.errors import ConfigError
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
-from bot.rehearsal.stored import read_room
+from bot.rehearsal.stored import read_replies, read_room
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
@@ -46,11 +37,11 @@ HEADER = ("time", "message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-app = new_command()
+rehearse_app = options.new_command()
 
 
-@app.command(
-    epilog=examples(
+@rehearse_app.command(
+    epilog=options.examples(
         "bot rehearse new.json --room general --since 7d",
         "bot rehearse new.json --from general.json --no-model",
         "bot rehearse new.json --from result.json --budget 2 --html report.html",
@@ -87,8 +78,8 @@ def rehearse(
             metavar="MESSAGE", help="Write the rehearsed turn of this message, by its id in the report, as a scene."
         ),
     ] = "",
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Show what a changed character would have answered in a room: it sends nothing, and stores only its cost."""
     from bot.cli import scene_reports as reporting
@@ -117,7 +108,7 @@ def rehearse(
     with (
         ExitStack() as at_end,
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
-        progress("rehearsing"),
+        options.progress("rehearsing"),
     ):
         at_end.callback(store_costs, owner, spending.entries, "this rehearsal")  # also of what is interrupted
         report = asyncio.run(
@@ -136,7 +127,7 @@ def rehearse(
     if html is not None:
         _write(html, render_html(report))
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        options.print_json(report.model_dump(mode="json"))
     else:
         _print_report(report)
     return Exit.OK
@@ -159,11 +150,14 @@ def _read_values(values: list[str]) -> Layer | None:
         raise UsageError("--set takes NAME=VALUE, as in --set OPENAI_LARGE_MODEL=gpt-4.1")
     known = {
         variable.name
-        for group in find_settings_groups(imports_others=False)[0]
-        for variable in list_variables(group.model)
+        for group in options.find_settings_groups(imports_others=False)[0]
+        for variable in options.list_variables(group.model)
     }
     for name in (name.strip() for name, _, _ in pairs):
-        if name not in known and (closest := find_closest(name, known, max_share=MAX_MISSPELT_SHARE)) is not None:
+        if (
+            name not in known
+            and (closest := find_closest(name, known, max_share=options.MAX_MISSPELT_SHARE)) is not None
+        ):
             raise UsageError(f"--set {name}: this is not a known variable; did you mean {closest}?")
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
@@ -218,7 +212,7 @@ def _write(file: Path, text: str) -> None:
 def _print_report(report: RehearsalReport) -> None:
     shown = [item for item in report.messages if Decision.ANSWERED in (item.before, item.after)]
     rows = [_row(message) for message in shown[:MAX_SHOWN]]
-    print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
+    options.print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
     if len(shown) > MAX_SHOWN:
         print(f"… and {len(shown) - MAX_SHOWN:,} more: --json and --html have all messages")
     print("\n".join(map(strip_terminal_codes, report.summary_lines())))
@@ -234,3 +228,57 @@ def _row(message: RehearsedMessage) -> tuple[str, str, str, str]:
         shorten(before, MAX_CELL),
         shorten(f"{marks.get(message.flip, '')}{after} [{message.rule}]", MAX_CELL),
     )
+
+
+DEFAULT_DAYS = 14
+MAX_DAYS = 92
+VOICE_HEADER = ("day", "replies", "style rules kept", "distance", "repetition")
+
+voice_app = options.new_command()
+
+
+@voice_app.command(epilog=options.examples("bot voice", "bot voice --room general --days 30", "bot voice --json"))
+def voice(
+    room: Annotated[str, typer.Option(metavar="R", help="Only this room, by id or name.")] = "",
+    days: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="The last N days (UTC), today included.")
+    ] = DEFAULT_DAYS,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Measure how a character's stored replies keep its voice, day by day, without a model."""
+    config = load_character_config(character)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    since = today - timedelta(days=days - 1)
+
+    async def read(store: Store) -> list[tuple[date, str]]:
+        conversations = ConversationReader(store)
+        rooms: list[Room] = await find_rooms(conversations, room) if room else await conversations.rooms()
+        return await read_replies(store, rooms, config.agent_config.agent_id, since)
+
+    described = config.loaded.character
+    replies = read_store(config, read)
+    total = measure_voice(described, [text for _, text in replies])
+    by_day, drift = measure_days(described, replies)
+    summary = f"{config.name}: {total.describe()}" if replies else "no reply is stored for these days"
+    lines = [
+        summary,
+        *(f"  {item.day}: {item.describe()}" for item in by_day),
+        *(f"broken {count}×: {rule}" for rule, count in total.broken.items()),
+        *([str(drift)] if drift else []),
+    ]
+    rows = [_voice_row(str(item.day), item) for item in by_day]
+    rows += [_voice_row("all", total)] if rows else []
+    body = {
+        "total": total.model_dump(mode="json"),
+        "days": [item.model_dump(mode="json") for item in by_day],
+        "drift": drift.model_dump(mode="json") if drift else None,
+    }
+    return options.print_result(body, lines, as_json=as_json, header=VOICE_HEADER, rows=rows)
+
+
+def _voice_row(name: str, item: VoiceMeasures) -> tuple[str, ...]:
+    kept = "-" if item.kept is None else f"{item.kept:.0%}"
+    distance = "-" if item.distance is None else f"{item.distance:.2f}"
+    repetition = "-" if item.repetition is None else f"{item.repetition:.0%}"
+    return name, str(item.texts), kept, distance, repetition

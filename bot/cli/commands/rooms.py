@@ -7,8 +7,8 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.commands.people import choose_person
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
-from bot.cli.people.command import choose_person
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Room, find_take_over
@@ -18,7 +18,9 @@ from bot.operate.results import name_room
 from bot.operate.rooms import InstructionBody, RoomInstructionsBody, TakeOverBody
 from bot.store.protocols import Store
 
-app = new_group("List rooms and their instructions; take one over, give it back, or write there as the bot's account.")
+rooms_app = new_group(
+    "List rooms and their instructions; take one over, give it back, or write there as the bot's account."
+)
 MAX_SHOWN_ROOMS = 200
 RoomText = Annotated[
     str, typer.Argument(metavar="ROOM", help="A room: its id, the platform's id of it, or its exact name.")
@@ -29,7 +31,7 @@ OfWorld = Annotated[bool, typer.Option("--world", help="For all rooms of its wor
 NameText = Annotated[str, typer.Option("--name", metavar="NAME", help="Your name, as others read it.")]
 
 
-@app.command("list", epilog=examples("bot rooms list", "bot rooms list --json"))
+@rooms_app.command("list", epilog=examples("bot rooms list", "bot rooms list --json"))
 def list_rooms(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the rooms, the most recently active first, and who has taken them over."""
     rooms = read_store(load_character_config(character), _load_rooms)
@@ -39,7 +41,7 @@ def list_rooms(character: CharacterFile = None, as_json: AsJson = False) -> int:
     return print_result({"rooms": rooms}, lines, as_json=as_json, header=header, rows=rows)
 
 
-@app.command(
+@rooms_app.command(
     "take-over", epilog=examples("bot rooms take-over lobby --name Mia", "bot rooms take-over 42 --person Ada")
 )
 def take_over(
@@ -60,7 +62,7 @@ def take_over(
     return print_result(held.model_dump(mode="json"), [line], as_json=as_json, indent=None)
 
 
-@app.command("give-back", epilog=examples("bot rooms give-back lobby", "bot rooms give-back 42 --person Ada"))
+@rooms_app.command("give-back", epilog=examples("bot rooms give-back lobby", "bot rooms give-back 42 --person Ada"))
 def give_back(room: RoomText, person: PersonText = "", character: CharacterFile = None, as_json: AsJson = False) -> int:
     """End a take-over: the character answers again in a room, or one person there."""
     config = load_character_config(character)
@@ -72,7 +74,7 @@ def give_back(room: RoomText, person: PersonText = "", character: CharacterFile 
     return print_result({"ended": [item.model_dump(mode="json") for item in ended]}, lines, as_json=as_json)
 
 
-@app.command("show", epilog=examples("bot rooms show lobby", "bot rooms show lobby --json"))
+@rooms_app.command("show", epilog=examples("bot rooms show lobby", "bot rooms show lobby --json"))
 def show(room: RoomText, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Show the instructions of a room, and who set them."""
     config = load_character_config(character)
@@ -83,7 +85,9 @@ def show(room: RoomText, character: CharacterFile = None, as_json: AsJson = Fals
     )
 
 
-@app.command("set", epilog=examples("bot rooms set lobby language German", "bot rooms set lobby budget 0.50 --world"))
+@rooms_app.command(
+    "set", epilog=examples("bot rooms set lobby language German", "bot rooms set lobby budget 0.50 --world")
+)
 def set_instruction(
     room: RoomText,
     key: KeyText,
@@ -96,7 +100,7 @@ def set_instruction(
     return _change_instruction(room, key, value, of_world=of_world, character=character, as_json=as_json)
 
 
-@app.command("unset", epilog=examples("bot rooms unset lobby language"))
+@rooms_app.command("unset", epilog=examples("bot rooms unset lobby language"))
 def unset_instruction(
     room: RoomText, key: KeyText, of_world: OfWorld = False, character: CharacterFile = None, as_json: AsJson = False
 ) -> int:
@@ -104,7 +108,7 @@ def unset_instruction(
     return _change_instruction(room, key, "", of_world=of_world, character=character, as_json=as_json)
 
 
-@app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
+@rooms_app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
 def write(
     room: RoomText,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What you write.")],

@@ -1,4 +1,4 @@
-"""Start the character on every configured platform; without any token, on the web page only."""
+"""`bot run`, `bot dev`: start the characters on every configured platform, and reload them when a file changes."""
 
 import asyncio
 import logging
@@ -8,10 +8,11 @@ import threading
 import time
 import webbrowser
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from uuid import UUID
 
 import typer
 
+import bot.store
 from bot.adapter.adapter import Adapter, ConnectionState
 from bot.characters import load_character
 from bot.cli.characters import (
@@ -35,33 +37,27 @@ from bot.cli.characters import (
     parse_platforms,
     print_notes,
     print_plugin_notices,
+    read_local_plugins,
+    trusted_plugins,
 )
 from bot.cli.options import CharacterFiles, announce_start, examples, new_command
-from bot.cli.process.shutdown import (
-    Changes,
-    UsageError,
-    exit_on_signal,
-    handle_stop_signals,
-    never_wait_for_readers,
-    print_line,
-    print_notice,
-    raise_file_limit,
-    reduce_gc_frequency,
-    stop_remaining_tasks,
-    wake_regularly,
-    watch_files,
-)
+from bot.cli.process import shutdown
 from bot.cli.process.watchdog import CrashLoop, StartHistory, run_watchdog
 from bot.commands.cast import OF_ANOTHER
 from bot.concurrency.tasks import BoundedDict, run_isolated
 from bot.domain.character import Character
 from bot.domain.events import MessageClosed, MessageReceived
-from bot.errors import ConfigError
+from bot.errors import BotError, ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage, EmulatedPlatform
+from bot.installation import install_command
 from bot.plugin_system.loading import bundled_plugins, find_emulator, store_settings
+from bot.plugin_system.plugin import find_storage
+from bot.plugin_system.trust import PluginSource, reimporting
 from bot.receipts import describe_receipt
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import CoreSettings, Layer, load_settings, secret_fields
 from bot.store.ledger import ProcessRole
+from bot.store.protocols import Store
 from bot.text import translate, translate_message
 
 if TYPE_CHECKING:
@@ -105,10 +101,10 @@ class EmulatedRun:
         yield (f"the bot's own data is not used: this run stores its data in {self.folder} and removes it at the end")
 
 
-app = new_command()
+run_app = new_command()
 
 
-@app.command(
+@run_app.command(
     epilog=examples(
         "bot run", "bot run -c mine.json --open", "bot run --only discord,web", "bot run --emulate telegram"
     )
@@ -145,25 +141,25 @@ def run(
 ) -> int:
     """Start the character on every configured platform; without any token, on the web page only."""
     announce_start("the bot")
-    with exit_on_signal():
-        raise_file_limit()
+    with shutdown.exit_on_signal():
+        shutdown.raise_file_limit()
         files, names = character or [], parse_platforms(only) if only else []
         if role and role not in set(ProcessRole):
-            raise UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
+            raise shutdown.UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
         run_until_stopped = partial(_run_until_stopped, is_strict=strict, opens_page=open_page)
         if not emulate:
             configs, platforms = _load_configs(files, names, role=role)
             with _track_start(configs, platforms) as start_history:
                 return asyncio.run(run_until_stopped(configs, platforms, start_history))
         if role and role != ProcessRole.ALL:
-            raise UsageError("--emulate runs one process only: remove --role")
+            raise shutdown.UsageError("--emulate runs one process only: remove --role")
         emulated = parse_emulators(emulate)
         emulated_names = [spec.name for spec in emulated]
         if real := [name for name in names if name not in (WEB, *emulated_names)]:
             message = "--emulate connects to no real platform: add it there, or remove it"
-            raise UsageError(f"--only {','.join(real)}: {message}")
+            raise shutdown.UsageError(f"--only {','.join(real)}: {message}")
         if names and (missing := [name for name in emulated_names if name not in names]):
-            raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
+            raise shutdown.UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
         async def run_emulated() -> int:
             async with run_emulators(emulated, files) as emulated_run:  # stopped after the adapters
@@ -203,7 +199,7 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     core = configs[0].settings.load(CoreSettings)
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
-    with log_as_configured(configs, specs), never_wait_for_readers(), start_history.track_outcome():
+    with log_as_configured(configs, specs), shutdown.never_wait_for_readers(), start_history.track_outcome():
         yield start_history
 
 
@@ -216,12 +212,12 @@ async def _run_until_stopped(
     is_strict: bool,
     opens_page: bool,
 ) -> int:
-    from bot.cli.operator.program import with_operator_tools  # here, because help needs no pipeline
+    from bot.cli.operator import with_operator_tools  # here, because help needs no pipeline
     from bot.runtime.runtime import Runtime
 
     def on_stop() -> None:
         start_history.clear()
-        print_notice(STOPPING)
+        shutdown.print_notice(STOPPING)
 
     held_back = [platform for platform in platforms if platform.is_on and platform.name != WEB]
     crash_loop = start_history.find_crash_loop() if held_back else None
@@ -230,24 +226,26 @@ async def _run_until_stopped(
             replace(platform, off_reason=str(crash_loop)) if platform in held_back else platform
             for platform in platforms
         ]
-    with handle_stop_signals(on_stop) as stop_request, run_watchdog(stop_request):
+    with shutdown.handle_stop_signals(on_stop) as stop_request, run_watchdog(stop_request):
         if crash_loop is None:
             start_history.record_start()
         specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
         agent_configs = [with_operator_tools(config) for config in configs]
-        cleanup = nullcontext() if emulated_run else stop_remaining_tasks()  # the emulators' tasks must keep running
+        cleanup = (
+            nullcontext() if emulated_run else shutdown.stop_remaining_tasks()
+        )  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
             if emulated_run is not None:
                 emulated_run.connect_pages(runtime.handles, runtime.adapters)
                 for line in emulated_run.summary_lines(configs):
-                    print_line(translate_message(line))
+                    shutdown.print_line(translate_message(line))
             for config, agent_runtime in zip(configs, runtime.agents, strict=True):
                 stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
                 storage = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
                 models = ", ".join(config.text_plugins)
-                print_line(translate_message(f"{config.name}  from {config.path}, model: {models}, {storage}"))
+                shutdown.print_line(translate_message(f"{config.name}  from {config.path}, model: {models}, {storage}"))
                 for name, cause in agent_runtime.inactive.items():
-                    print_line(translate_message(f"  without the plugin {name}: {cause}"))
+                    shutdown.print_line(translate_message(f"  without the plugin {name}: {cause}"))
             await _print_unlimited_models(configs, runtime)
             _print_platforms(platforms, runtime)
             print_plugin_notices(configs)
@@ -266,7 +264,7 @@ async def _run_connected(
     async with asyncio.TaskGroup() as tasks:
         reloading = tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
         await connecting
-        reduce_gc_frequency()
+        shutdown.reduce_gc_frequency()
         if refusals := await _wait_for_refusals(runtime):
             reloading.cancel()
     if refusals:
@@ -290,11 +288,11 @@ async def _wait_for_refusals(runtime: "Runtime") -> list[str]:
 
 
 async def reload_on_change(
-    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: Changes = wake_regularly
+    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: shutdown.Changes = shutdown.wake_regularly
 ) -> None:
     """Reload each agent whenever its character's file changes; the agents log what came of it."""
     paths = {config.path: handle for config, handle in zip(configs, handles, strict=True)}
-    async with aclosing(watch_files(list(paths), wake)) as changed_files:
+    async with aclosing(shutdown.watch_files(list(paths), wake)) as changed_files:
         async for path in changed_files:
             await run_isolated(paths[path].reload(), label=f"reloading {path}", timeout=None)
 
@@ -317,20 +315,20 @@ async def _retry_after_crash_loop(
 
 async def _print_unlimited_models(configs: Sequence[CharacterConfig], runtime: "Runtime") -> None:
     """Print on which models limits in dollars have no effect; a server that does not tell its model is passed over."""
-    from bot.cli.doctor.model_checks import find_unlimited_models  # here, because help needs no pipeline
+    from bot.cli.model_checks import find_unlimited_models  # here, because help needs no pipeline
 
     for config, agent_runtime in zip(configs, runtime.agents, strict=True):
         with suppress(TimeoutError):
             async with asyncio.timeout(MODEL_SECONDS):
                 for finding in await find_unlimited_models(agent_runtime.agent, config.settings):
-                    print_notice(f"{config.name}: {finding.message}: {finding.advice}")
+                    shutdown.print_notice(f"{config.name}: {finding.message}: {finding.advice}")
 
 
 def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
-        print_line(translate_message(_platform_line(shown_platform, connected.get(platform.name))))
+        shutdown.print_line(translate_message(_platform_line(shown_platform, connected.get(platform.name))))
 
 
 def _open_page(runtime: "Runtime") -> None:
@@ -341,12 +339,12 @@ def _open_page(runtime: "Runtime") -> None:
         with suppress(webbrowser.Error, OSError):
             if webbrowser.open(url):
                 return
-        print_line(translate("--open: the browser did not start; open the address above yourself"))
+        shutdown.print_line(translate("--open: the browser did not start; open the address above yourself"))
 
     if not url:
-        print_line(translate("--open: the web page is off, nothing was opened"))
+        shutdown.print_line(translate("--open: the web page is off, nothing was opened"))
     elif not _has_browser():
-        print_line(translate("--open: no browser was found on this machine; open the address above yourself"))
+        shutdown.print_line(translate("--open: no browser was found on this machine; open the address above yourself"))
     else:  # a thread of its own, because some browsers keep their caller waiting until they are closed
         threading.Thread(target=start_browser, name="browser", daemon=True).start()
 
@@ -442,3 +440,139 @@ def _settings_layer(
             spec.needs, (field_info.alias or field for field, field_info in secret_fields(spec.settings))
         )
     return Layer("the emulated run", values, hidden_names=frozenset({*values, *hidden_names}))
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the files contained at one time: the characters, the platforms that are on, the code beside them.
+
+    `stamps` has all these files as they were then.
+    """
+
+    configs: tuple[CharacterConfig, ...]
+    specs: tuple[AdapterSpec, ...]
+    sources: tuple[PluginSource, ...]
+    stamps: Mapping[Path, shutdown.Stamp]
+
+    @property
+    def folders(self) -> set[Path]:
+        """The folders in which a change matters."""
+        return {file.resolve().parent for file in self.stamps}
+
+    def is_part(self, path: Path) -> bool:
+        """Return whether a file belongs to a character or to its code."""
+        locations = (source.location for source in self.sources)
+        is_code = any(path == location or path.is_relative_to(location) for location in locations)
+        return is_code or path in [config.path.resolve() for config in self.configs]
+
+
+@dataclass(slots=True)
+class DevSession:
+    """Runs one version after another; conversations that are only in memory stay between them."""
+
+    files: Sequence[Path]
+    only: Collection[str]
+    changes: shutdown.Changes
+    _stores: dict[str, Store] = field(default_factory=dict)
+
+    def load(self, last: Version | None = None) -> Version:
+        """Load the files; the code that the last version had counts as trusted after a change. Raises BotError."""
+        known = {source.location for source in last.sources} if last else set()
+        sources: list[PluginSource] = []
+        for path in self.files:
+            own = read_local_plugins(path, load_character(path))
+            if own and known.issuperset(source.location for source in own):
+                trusted_plugins().trust(own, path)
+            sources += own
+        with reimporting():
+            configs = [config.require_all_plugins() for config in load_character_configs(self.files)]
+            platforms = list_platforms(configs, self.only)
+        specs = tuple(platform.spec for platform in platforms if platform.is_on and platform.spec)
+        if not specs:
+            raise PluginError("no platform is on: `bot run` says why")
+        check_settings(configs, specs)
+        files = [*(config.path for config in configs), *(source.file for source in sources)]
+        files += [Path(module) for source in sources for module in source.modules]
+        return Version(tuple(configs), specs, tuple(sources), _read_stamps(files))
+
+    async def run(self, version: Version) -> None:
+        """Run a version until files change, then the next one; one that does not start gives way to the last."""
+        good: Version | None = None
+        while True:
+            try:
+                next_version = await self._run_version(version, good)
+            except (BotError, OSError) as error:
+                if good is None or good is version:
+                    raise
+                shutdown.print_line(
+                    f"the new version does not start: {error}\nthe version before it runs on", allowed="\n"
+                )
+                # Of the files as they are now only a further change counts.
+                next_version, good = replace(good, stamps={**_read_stamps(good.stamps), **version.stamps}), None
+            else:
+                good = version
+            version = next_version
+
+    async def _run_version(self, version: Version, good: Version | None) -> Version:
+        from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
+
+        configs = [self._agent_config(config) for config in version.configs]
+        async with Runtime(configs, version.specs, is_strict=good is not None) as runtime:
+            shutdown.print_line(f"running: {', '.join(config.name for config in version.configs)}")
+            for adapter in runtime.adapters:
+                shutdown.print_line(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
+            return await self._wait_for_next(version)
+
+    async def _wait_for_next(self, version: Version) -> Version:
+        """Return what the files contain after a change, also one that was made before the watcher had begun."""
+        stamps = version.stamps
+        async with aclosing(self.changes(version.folders)) as changes:
+            async for paths in changes:
+                known, stamps = stamps, await asyncio.to_thread(_read_stamps, stamps)
+                if known == stamps and not any(version.is_part(path.resolve()) for path in paths):
+                    continue
+                try:
+                    return await asyncio.to_thread(self.load, version)
+                except BotError as error:
+                    shutdown.print_line(f"not reloaded: {error}\nthe version before this change runs on", allowed="\n")
+        return await asyncio.Future()  # nothing tells of changes any more: run on
+
+    def _agent_config(self, config: CharacterConfig) -> AgentConfig:
+        from bot.cli.operator import with_operator_tools
+
+        agent_config = with_operator_tools(config)
+        if find_storage(config.plugins) is not None:
+            return agent_config
+        return replace(agent_config, store=self._stores.setdefault(str(config.path), bot.store.InMemoryStore()))
+
+
+dev_app = new_command()
+
+
+@dev_app.command(epilog=examples("bot dev -c mine.json", "bot dev -c mine.json --only web,telegram"))
+def dev(
+    character: CharacterFiles = None,
+    only: Annotated[
+        str, typer.Option(metavar="NAMES", help="Platforms, as in web,telegram.", show_default=True)
+    ] = "web",
+) -> int:
+    """Run the character, and reload it and its code when they change."""
+    if find_spec(shutdown.WATCHER) is None:
+        raise PluginError(f"`bot dev` needs {shutdown.WATCHER}, which is not installed: {install_command('testing')}")
+    session = DevSession(character or [default_character()], parse_platforms(only), shutdown.wake_on_changes)
+    with shutdown.exit_on_signal():
+        version = session.load()
+        print_notes(version.configs)
+        print_plugin_notices(version.configs)
+
+        async def run_until_stopped() -> int:
+            with shutdown.handle_stop_signals(lambda: shutdown.print_notice("stopping")) as stop_request:
+                await session.run(version)
+            return stop_request.exit_code
+
+        with log_as_configured(version.configs), shutdown.never_wait_for_readers():
+            return asyncio.run(run_until_stopped())
+
+
+def _read_stamps(files: Iterable[Path]) -> dict[Path, shutdown.Stamp]:
+    return {file: shutdown.read_stamp(file) for file in files}

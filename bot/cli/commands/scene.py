@@ -16,7 +16,7 @@ from bot.text import strip_terminal_codes
 MAX_LIVE_RUNS = 1000
 
 
-app = new_group("Run scenes with recorded answers, record them, and make them of what really happened.")
+scene_app = new_group("Run scenes with recorded answers, record them, and make them of what really happened.")
 Paths = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH...", help="Scenes, or folders of them (default: ./scenes).")
 ]
@@ -26,7 +26,9 @@ OtherCharacter = Annotated[
 AllowPython = Annotated[bool, typer.Option("--allow-python", help="Run the functions that `python:` names.")]
 
 
-@app.command(epilog=examples("bot scene run", "bot scene run scenes/greeting.yaml --strict", "bot scene run --live 20"))
+@scene_app.command(
+    epilog=examples("bot scene run", "bot scene run scenes/greeting.yaml --strict", "bot scene run --live 20")
+)
 def run(
     paths: Paths = None,
     character: OtherCharacter = None,
@@ -76,7 +78,7 @@ def run(
     return code
 
 
-@app.command(epilog=examples("bot scene record", "bot scene record scenes/greeting.yaml --missing"))
+@scene_app.command(epilog=examples("bot scene record", "bot scene record scenes/greeting.yaml --missing"))
 def record(
     paths: Paths = None,
     character: OtherCharacter = None,
@@ -98,7 +100,9 @@ def record(
     return reporting.exit_code(runs)
 
 
-@app.command("from", epilog=examples("bot scene from 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001", "bot scene from --room R"))
+@scene_app.command(
+    "from", epilog=examples("bot scene from 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001", "bot scene from --room R")
+)
 def make(
     receipt: Annotated[str, typer.Argument(metavar="[RECEIPT]", help="Id of a receipt or a message.")] = "",
     room: Annotated[str, typer.Option(metavar="ROOM", help="Id or name of a room, instead of a receipt.")] = "",
@@ -126,7 +130,7 @@ def make(
     return Exit.OK
 
 
-@app.command(epilog=examples("bot scene schema > scenes/scene.schema.json"))
+@scene_app.command(epilog=examples("bot scene schema > scenes/scene.schema.json"))
 def schema() -> int:
     """Print the JSON schema of scene files, for editors."""
     from bot.scenes.scene import Scene

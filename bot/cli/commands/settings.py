@@ -7,18 +7,8 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
+from bot.cli import options
 from bot.cli.characters import describe_variables, ignored_settings_note, load_character_config, read_character_settings
-from bot.cli.options import (
-    AsJson,
-    CharacterFile,
-    SettingsGroup,
-    examples,
-    find_settings_groups,
-    group_summary,
-    list_variables,
-    new_command,
-    print_result,
-)
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import ConfigError
 from bot.operate.tools import VariableState
@@ -34,15 +24,17 @@ PREFACE = """\
 """
 
 
-app = new_command()
+settings_app = options.new_command()
 
 
-@app.command(epilog=examples("bot settings", "bot settings -c mine.json --json", "bot settings --example > .env"))
+@settings_app.command(
+    epilog=options.examples("bot settings", "bot settings -c mine.json --json", "bot settings --example > .env")
+)
 def settings(
-    character: CharacterFile = None,
+    character: options.CharacterFile = None,
     example: Annotated[bool, typer.Option("--example", help="Print an example .env file.")] = False,
     owners: Annotated[bool, typer.Option("--owners", help="Print which of them a character's file may set.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> int:
     """List every variable with its meaning, its value and where that comes from; secrets are never shown."""
     plugins: Sequence[Plugin] = ()
@@ -51,7 +43,7 @@ def settings(
             plugins = load_character_config(character).plugins
         except ConfigError as error:
             print_notice(f"variables of its own plugins are not listed: {error}")
-    groups, problems = find_settings_groups(plugins)
+    groups, problems = options.find_settings_groups(plugins)
     for problem in problems:
         print_notice(f"not listed: {problem}")
     if example:
@@ -67,26 +59,26 @@ def settings(
     variables = describe_variables(groups, values)
     document, header = {"variables": list(map(_to_json, variables))}, ("variable", "value", "meaning")
     rows = [(variable.name, _format_value(variable), variable.meaning) for variable in variables]
-    return print_result(document, _setting_lines(groups, variables), as_json=as_json, header=header, rows=rows)
+    return options.print_result(document, _setting_lines(groups, variables), as_json=as_json, header=header, rows=rows)
 
 
-def build_example(groups: Sequence[SettingsGroup]) -> str:
+def build_example(groups: Sequence[options.SettingsGroup]) -> str:
     """Return the content of `.env.example`."""
     parts = [PREFACE]
     for group in groups:
-        parts.append(f"\n# --- {group.name}: {group_summary(group.model)}\n")
-        for variable in list_variables(group.model):
+        parts.append(f"\n# --- {group.name}: {options.group_summary(group.model)}\n")
+        for variable in options.list_variables(group.model):
             lines = textwrap.wrap(variable.description, LINE_WIDTH, break_on_hyphens=False)
             comment = "\n".join(f"# {line}" for line in lines)
             parts.append(f"\n{comment}\n# {variable.name}={variable.default}\n")
     return "".join(parts)
 
 
-def build_owner_table(groups: Sequence[SettingsGroup]) -> str:
+def build_owner_table(groups: Sequence[options.SettingsGroup]) -> str:
     """Return the table in Markdown of who sets each variable: the character's file too, or only the operator."""
     lines = ["| part | the character's file too | only the operator |", "|---|---|---|"]
     for group in groups:
-        variables = list(list_variables(group.model))
+        variables = list(options.list_variables(group.model))
         names = {
             is_character: ", ".join(f"`{item.name}`" for item in variables if item.is_character_setting is is_character)
             for is_character in (True, False)
@@ -95,11 +87,11 @@ def build_owner_table(groups: Sequence[SettingsGroup]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _setting_lines(groups: Sequence[SettingsGroup], variables: Sequence[VariableState]) -> Iterator[str]:
+def _setting_lines(groups: Sequence[options.SettingsGroup], variables: Sequence[VariableState]) -> Iterator[str]:
     for number, group in enumerate(groups):
         if number:
             yield ""
-        yield f"{group.name}: {group_summary(group.model)}"
+        yield f"{group.name}: {options.group_summary(group.model)}"
         for variable in variables:
             if variable.part == group.name:
                 yield f"  {variable.name} = {_format_value(variable)}"

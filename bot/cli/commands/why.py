@@ -1,18 +1,19 @@
-"""Show why messages were answered or not, or what the models have cost."""
+"""`bot why`, `bot replay`: why messages were answered or not, what the models have cost, and a turn run again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from itertools import starmap
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
+from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command, print_json, print_rows
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import (
     MessageReport,
@@ -27,9 +28,10 @@ from bot.domain.environment import Room
 from bot.domain.ledger import CostDimension, CostEntry, Outcome, Receipt, sort_sums
 from bot.errors import ConfigError, TemporaryError
 from bot.operate.conversations import ConversationReader
+from bot.operate.results import ReplayBody, ReplayState
 from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import Store
-from bot.text import shorten, strip_terminal_codes, suggest
+from bot.text import redact, shorten, strip_terminal_codes, suggest
 
 NAME_WIDTH = 40
 COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of them cached", "tokens out")
@@ -136,11 +138,11 @@ def _is_unpriced(entry: CostEntry) -> bool:
     return not entry.cost and 0 < entry.unpriced_calls >= entry.calls - entry.failed_calls
 
 
-app = new_command()
+why_app = options.new_command()
 
 
-@app.command(
-    epilog=examples(
+@why_app.command(
+    epilog=options.examples(
         "bot why", "bot why --room general --outcome ignored --last 20", "bot why --costs --by room --days 30"
     )
 )
@@ -156,7 +158,7 @@ def why(
     room: Annotated[str | None, typer.Option(metavar="R", help="Only this room, by id or name.")] = None,
     last: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
+        typer.Option(metavar="N", min=1, max=options.MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
     ] = None,
     outcome: Annotated[
         list[Outcome] | None,
@@ -174,8 +176,8 @@ def why(
             metavar="N", min=1, max=MAX_DAYS, help=f"The last N days, today included (default: {DEFAULT_DAYS})."
         ),
     ] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
 ) -> int:
     """Show why messages were answered or not, or what the models have cost."""
     if message and (room or last or outcome or rule):
@@ -192,7 +194,7 @@ def why(
     query = ReceiptQuery(outcomes=outcome or (), rules=rule or ())
     reports = read_store(config, lambda store: _load_reports(config, store, message, room, query, last or DEFAULT_LAST))
     if as_json:
-        print_json({"messages": [report.to_json() for report in reports]})
+        options.print_json({"messages": [report.to_json() for report in reports]})
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
@@ -206,11 +208,11 @@ def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bo
     now = config.agent_config.clock()
     costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
     if as_json:
-        print_json(costs.to_json())
+        options.print_json(costs.to_json())
     else:
         print(costs.total_line())
         if costs.sums:
-            print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
+            options.print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
         for note in costs.notes():
             print(note)
     return Exit.OK
@@ -263,3 +265,79 @@ async def find_rooms(conversations: ConversationReader, name: str) -> list[Room]
         hint = suggest(name, names, otherwise=f"the latest are: {latest}")
         raise UsageError(f"no room {name!r} was found; {hint}")
     return matches
+
+
+class ReplayExit(IntEnum):
+    """The exit codes of `bot replay`, beside those of every command."""
+
+    EQUAL = 0
+    DIFFERENT = 1
+    NOT_REPLAYED = 3
+
+
+EXIT_CODES = {state: ReplayExit[state.name] for state in ReplayState}
+
+replay_app = options.new_command()
+
+
+@replay_app.command(
+    epilog=options.examples(
+        "bot replay 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001", "bot replay 4711 --with new.json", "bot replay 4711 --json"
+    )
+)
+def replay(
+    message: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECEIPT",
+            help="The id of the receipt or of its message, or the platform's id; `bot why` lists them.",
+            show_default=False,
+        ),
+    ],
+    other: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="NEW.json", help="Run it with this character instead, and show what changes."),
+    ] = None,
+    character: options.CharacterFile = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Run a turn again, byte for byte, from what was recorded of it; no model is called, nothing is sent or stored.
+
+    The exit code is 0 if prompts, decisions, actions and replies are equal, 1 if something differs, and 3 if it cannot
+    be replayed: its data were erased or have expired, or another version ran it.
+    """
+    from bot.runtime.replay import replay_turn  # here, because help needs no pipeline
+
+    config = load_character_config(character)
+    new_config = load_character_config(other) if other is not None else None
+
+    async def run(store: Store) -> ReplayBody:
+        *_, receipt = await find_receipts(store, message)
+        other_agent = new_config.agent_config if new_config is not None else None
+        return await replay_turn(store, receipt, config.agent_config, other_agent)
+
+    body = ReplayBody.model_validate_json(redact(read_store(config, run).model_dump_json(), config.secrets))
+    options.print_result(body.model_dump(mode="json"), _describe(body, shows_all=other is not None), as_json=as_json)
+    return EXIT_CODES[body.state]
+
+
+def _describe(body: ReplayBody, *, shows_all: bool) -> Iterator[str]:
+    """Yield the result as lines: the first difference, or all of them with what changes in each."""
+    if body.state is ReplayState.NOT_REPLAYED:
+        yield f"it cannot be replayed: {body.reason}"
+        return
+    if not body.differences:
+        yield f"equal: {', '.join(body.steps)}"
+        return
+    if not shows_all:
+        first = body.differences[0]
+        yield f"{first.step} differs in line {first.line}"
+        yield f"  recorded: {first.recorded}"
+        yield f"  replayed: {first.replayed}"
+        yield f"{len(body.differences)} of {len(body.steps)} steps differ; --json shows all"
+        return
+    for difference in body.differences:
+        yield f"{difference.step} changes:"
+        yield from (f"  {line}" for line in difference.diff[2:])
+    if first_prompt := next((item.step for item in body.differences if item.step.startswith("prompt")), ""):
+        yield f"from {first_prompt} on, the recorded answers are to other prompts: a model may answer otherwise now"

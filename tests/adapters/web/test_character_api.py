@@ -16,8 +16,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import WebSettings
 from bot import Runtime
 from bot.cli.characters import load_character_config
-from bot.cli.operator.characters import FOLDER, MAX_VERSIONS
-from bot.cli.operator.program import with_operator_tools
+from bot.cli.operator import FOLDER, MAX_VERSIONS, with_operator_tools
 from bot.logs import configure_logging
 from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer, SocketClient
 

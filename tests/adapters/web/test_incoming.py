@@ -3,31 +3,25 @@ from uuid import UUID
 
 import pytest
 
+from adapters.web import incoming
 from adapters.web.auth import Grant
-from adapters.web.incoming import (
-    Participant,
-    SubmittedMessage,
-    build_inbound_message,
-    parse_api_message,
-    parse_page_message,
-)
+from adapters.web.frames import SendFrame
 from adapters.web.json_io import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
-from adapters.web.ws_frames import SendFrame
 from bot import ChannelType, MediaKind, Role, derived_id, new_id
 from bot.platform import InboundMessage
 
-GUEST = Participant("main", "guest", "guest")
+GUEST = incoming.Participant("main", "guest", "guest")
 ADA, BEA = UUID(int=1), UUID(int=2)
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def build_inbound(submitted: SubmittedMessage, agent_id: UUID = ADA) -> InboundMessage:
-    return build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=AT)
+def build_inbound(submitted: incoming.SubmittedMessage, agent_id: UUID = ADA) -> InboundMessage:
+    return incoming.build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=AT)
 
 
-def build_request(text: str = "Hello", **fields: object) -> SubmittedMessage:
-    return parse_api_message(MessageRequest.model_validate({"text": text, **fields}), None, Grant())
+def build_request(text: str = "Hello", **fields: object) -> incoming.SubmittedMessage:
+    return incoming.parse_api_message(MessageRequest.model_validate({"text": text, **fields}), None, Grant())
 
 
 def test_equal_names_are_the_same_room_and_user() -> None:
@@ -51,7 +45,7 @@ def test_a_user_name_gives_no_role() -> None:
 
 
 def test_requests_and_frames_have_different_sources() -> None:
-    page = parse_page_message(GUEST, SendFrame(type="message", text="Hi", client_id="1"), Grant())
+    page = incoming.parse_page_message(GUEST, SendFrame(type="message", text="Hi", client_id="1"), Grant())
     assert (build_request().kind, build_request().source) == (ChannelType.API, "api")
     assert (page.kind, page.source) == (ChannelType.DM, "client_chat")
 
@@ -61,7 +55,9 @@ def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
         build_inbound(build_request(idempotency_key="k")),
         build_inbound(build_request(idempotency_key="k")),
     )
-    page = build_inbound(parse_page_message(GUEST, SendFrame(type="message", text="Hello", client_id="k"), Grant()))
+    page = build_inbound(
+        incoming.parse_page_message(GUEST, SendFrame(type="message", text="Hello", client_id="k"), Grant())
+    )
     assert first.key == second.key
     assert first.key.event_id != page.key.event_id
     assert build_inbound(build_request()).key.event_id != build_inbound(build_request()).key.event_id
@@ -69,10 +65,10 @@ def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
 
 def test_header_and_body_must_have_the_same_key() -> None:
     body = MessageRequest(text="x", idempotency_key="a")
-    assert parse_api_message(body, "a", Grant()).key == "a"
-    assert parse_api_message(MessageRequest(text="x"), "b", Grant()).key == "b"
+    assert incoming.parse_api_message(body, "a", Grant()).key == "a"
+    assert incoming.parse_api_message(MessageRequest(text="x"), "b", Grant()).key == "b"
     with pytest.raises(HttpProblem, match="Idempotency-Key"):
-        parse_api_message(body, "b", Grant())
+        incoming.parse_api_message(body, "b", Grant())
 
 
 def test_a_fingerprint_depends_on_every_part_of_a_message() -> None:
@@ -101,5 +97,5 @@ def test_the_content_type_decides_the_kind_of_an_attachment(
     url: str, content_type: str | None, kind: MediaKind
 ) -> None:
     sent = AttachmentRequest(url=url, content_type=content_type)
-    message = parse_api_message(MessageRequest(text="x", attachments=[sent]), None, Grant())
+    message = incoming.parse_api_message(MessageRequest(text="x", attachments=[sent]), None, Grant())
     assert [attachment.kind for attachment in message.attachments] == [kind]

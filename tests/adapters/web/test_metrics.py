@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.web.metrics.api import BUCKETS, MAX_LABEL_VALUES, OTHER, EventCounters, Histogram, LabelValues
+from adapters.web.exposition import MAX_LABEL_VALUES, OTHER, EventCounters, LabelValues
 from bot import system_clock
 from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
@@ -176,10 +177,11 @@ async def test_while_the_store_cannot_be_read_the_figures_say_so(open_server: Se
 async def test_without_the_client_library_nothing_is_counted_and_the_answer_says_what_to_install(
     open_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.web.metrics.api.LIBRARY", "no_such_library")
+    monkeypatch.setattr("adapters.web.overview_api.LIBRARY", "no_such_library")
     async with open_server() as server:
         subscriptions = server.runtime.agents[0].agent.events._subscriptions.values()
-        assert not [item for listeners in subscriptions for item in listeners if "EventCounters" in item.name]
+        listeners = [getattr(item.listen, "func", item.listen) for items in subscriptions for item in items]
+        assert not [listen for listen in listeners if isinstance(getattr(listen, "__self__", None), EventCounters)]
         answer = await server.request("GET", "/metrics", headers=server.bearer)
         assert answer.status == 404
         assert "[metrics]" in (await answer.json())["error"]["message"]
@@ -193,21 +195,16 @@ def test_a_label_has_at_most_a_hundred_values() -> None:
     assert values.find("rule 7") == "rule 7"
 
 
-def test_a_histogram_counts_a_duration_in_every_bucket_that_it_fits() -> None:
-    histogram = Histogram()
-    for seconds in (0.1, 0.2, 1000.0):
-        histogram.observe(seconds)
-    counts = dict(histogram.cumulative())
-    assert (counts["0.1"], counts["0.25"], counts[str(BUCKETS[-1])], counts["+Inf"]) == (1, 2, 2, 3)
-
-
-def test_the_tokens_of_a_call_that_the_provider_did_not_count_are_left_out() -> None:
-    counters, agent_id = EventCounters(), uuid4()
+async def test_the_tokens_of_a_call_that_the_provider_did_not_count_are_left_out(agent_harness: AgentHarness) -> None:
+    registry, events = CollectorRegistry(), agent_harness.agent.events
+    EventCounters(registry).subscribe([agent_harness.agent_runtime.handle])
     for error in ("", "503", "cancelled"):
         call = ModelCall("TEXT_LARGE", "reply", "m", tokens_in=10, is_estimate=bool(error), error=error)
-        counters._on_model(ModelUsed(agent_id, call))
-    [sums] = counters.models.values()
-    assert (sums.calls, sums.failed, sums.input_tokens, sums.unpriced) == (3, 1, 20, 2)
+        events.emit(ModelUsed(agent_harness.agent.id, call))
+    labels = {"agent": "Ada", "model": "m", "purpose": "reply"}
+    names = ("model_calls", "model_failed_calls", "model_unpriced_calls")
+    assert [registry.get_sample_value(f"greenroom_{name}_total", labels) for name in names] == [3, 1, 2]
+    assert registry.get_sample_value("greenroom_model_tokens_total", {**labels, "kind": "input"}) == 20
 
 
 def list_expressions() -> Iterator[tuple[str, str]]:

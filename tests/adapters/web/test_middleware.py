@@ -16,99 +16,16 @@ from bot.store.sql.stores.worlds import SqlWorlds
 
 TOKEN = "a-token-for-tests"
 OPEN, SHUT, PAGE = "open", "shut", "page"  # a page leads to the sign-in page
-# Every route, and whether it needs the token: a new route fails the tests until it is listed here.
+# The routes that are open, or pages; every other one needs the token.
 ROUTES = {
     "/healthz": OPEN,
-    "/metrics": SHUT,
     "/": PAGE,
     "/c/{id}": PAGE,
     "/console": PAGE,
     "/console/{tail}": PAGE,
     "/signin": OPEN,
     "/pages/{name}": OPEN,
-    "/api/session": SHUT,  # but for signing in, by POST
-    "/api/agents": SHUT,
-    "/api/agents/{agent}/messages": SHUT,
-    "/api/agents/{agent}/picture": SHUT,
-    "/api/conversations": SHUT,
-    "/api/conversations/{id}": SHUT,
-    "/api/messages/{id}": SHUT,
-    "/api/messages/{id}/stop": SHUT,
-    "/api/messages/{id}/regenerate": SHUT,
-    "/api/rooms": SHUT,
-    "/api/agents/{agent}/reload": SHUT,
-    "/api/rooms/{id}/messages": SHUT,
-    "/api/rooms/{id}/take-over": SHUT,
-    "/api/rooms/{id}/instructions": SHUT,
-    "/api/rooms/{id}/cast": SHUT,
-    "/api/rooms/{id}/give-back": SHUT,
-    "/api/rooms/{id}/write": SHUT,
-    "/api/memories": SHUT,
-    "/api/receipts": SHUT,
-    "/api/receipts/counts": SHUT,
-    "/api/receipts/{id}": SHUT,
-    "/api/receipts/{id}/prompts": SHUT,
-    "/api/receipts/{id}/replay": SHUT,
-    "/api/care": SHUT,
-    "/api/duties": SHUT,
-    "/api/costs": SHUT,
-    "/api/limits": SHUT,
-    "/api/overview": SHUT,
-    "/api/metrics": SHUT,
-    "/api/models": SHUT,
-    "/api/search": SHUT,
-    "/api/outbox": SHUT,
-    "/api/drafts": SHUT,
-    "/api/take-overs": SHUT,
-    "/api/votes": SHUT,
-    "/api/outbox/decisions": SHUT,
-    "/api/outbox/{id}/send": SHUT,
-    "/api/outbox/{id}/drop": SHUT,
-    "/api/drafts/{id}/send": SHUT,
-    "/api/drafts/{id}/edit": SHUT,
-    "/api/drafts/{id}/drop": SHUT,
-    "/api/files": SHUT,
-    "/api/documents": SHUT,
-    "/api/documents/{id}": SHUT,
-    "/api/documents/{id}/read": SHUT,
-    "/api/agents/{agent}/commands": SHUT,
-    "/api/files/{id}": SHUT,  # but for a signed link
-    "/api/files/{id}/link": SHUT,
-    "/api/agents/{agent}/character": SHUT,
-    "/api/agents/{agent}/character/versions": SHUT,
-    "/api/agents/{agent}/character/versions/{id}": SHUT,
-    "/api/agents/{agent}/character/check": SHUT,
-    "/api/agents/{agent}/character/preview": SHUT,
-    "/api/agents/{agent}/character/try": SHUT,
-    "/api/plugins": SHUT,
-    "/api/settings": SHUT,
-    "/api/logs": SHUT,
-    "/api/doctor": SHUT,
-    "/api/worlds/{id}/settings": SHUT,
-    "/api/worlds/{id}/settings/{name}": SHUT,
-    "/api/people": SHUT,
-    "/api/people/{id}": SHUT,
-    "/api/people/{id}/facts": SHUT,
-    "/api/people/{id}/forget": SHUT,
-    "/api/people/{id}/mute": SHUT,
-    "/api/people/{id}/unmute": SHUT,
-    "/api/people/{id}/mark-minor": SHUT,
-    "/api/people/{id}/unmark-minor": SHUT,
-    "/api/people/{id}/ignore": SHUT,
-    "/api/people/{id}/read": SHUT,
-    "/api/people/{id}/export": SHUT,
-    "/api/facts/{id}": SHUT,
-    "/api/memory/search": SHUT,
-    "/api/tasks": SHUT,
-    "/api/tasks/{id}": SHUT,
-    "/api/tasks/{id}/run": SHUT,
-    "/api/tasks/{id}/pause": SHUT,
-    "/api/tasks/{id}/resume": SHUT,
-    "/api/openapi.json": SHUT,
-    "/api/ws": SHUT,
     "/plugins/tick/hook": OPEN,
-    "/plugins/tick/state": SHUT,
-    "/plugins/tick/change": SHUT,
 }
 SIGN_IN = ("POST", "/api/session")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -134,11 +51,9 @@ def list_addresses(web_server: Any) -> list[tuple[str, str]]:
     for resource in web_server.adapter.app.router.resources():
         path = resource.canonical
         name = "/pages/{name}" if path.startswith("/pages/") else path
-        assert name in ROUTES, f"{path} is new: say in ROUTES whether it needs the token"
-        paths.append(
-            (path.replace("{agent}", "ada").replace("{id}", str(uuid4())).replace("{tail}", "rooms"), ROUTES[name])
-        )
-    assert len(paths) >= len(ROUTES)
+        filled = path.replace("{agent}", "ada").replace("{id}", str(uuid4())).replace("{tail}", "rooms")
+        paths.append((filled, ROUTES.get(name, SHUT)))
+    assert len(paths) > len(ROUTES)
     return [*paths, ("/nothing/here", SHUT)]
 
 

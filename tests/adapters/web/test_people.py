@@ -1,17 +1,40 @@
-"""Rules of people and facts over HTTP: listed page by page, corrected, deleted, forgotten, exported."""
+"""People over HTTP: who they are, what is remembered of them, who is not read, and what is owed to them."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from aiohttp import ClientResponse
 
-from bot import Component, Content, Memory, MemoryKind, MemoryScope, Relationship, derived_id, system_clock
+from bot import (
+    Component,
+    Content,
+    Entity,
+    Memory,
+    MemoryKind,
+    MemoryScope,
+    Plugin,
+    Relationship,
+    derived_id,
+    model,
+    system_clock,
+)
+from bot.domain.hiding import HIDDEN_TEXT
+from bot.events import RunEnded
+from bot.models import ModelType, Purpose, TextRequest, TextResult
+from bot.platform import AccessTokens, TokenScope
 from bot.store import InMemoryStore
 from plugins.knowledge import plugin as knowledge
-from tests.adapters.web.conftest import RunningServer, ServerFactory
+from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory, run_server
+from tests.adapters.web.test_files import upload
+from tests.canaries import Canaries, find_canaries, open_file
 
 
 @pytest.fixture
@@ -207,3 +230,232 @@ async def test_a_muted_person_is_not_answered_and_the_receipt_says_so(open_serve
         assert (await server.send("And now?", room="den", user="eve"))["outcome"] == "ignored"
         assert not (await server.post(f"/api/people/{author}/unmute", {}))["is_muted"]
         assert (await server.send("And now?", room="den", user="eve"))["outcome"] == "answered"
+
+
+ROBIN = derived_id("web", "robin")
+
+
+async def read_pages(server: RunningServer, room_id: str) -> list[Any]:
+    """Return what the API shows of the room, its receipts, the person and the conversations."""
+    paths = (f"/api/rooms/{room_id}/messages", "/api/receipts", "/api/rooms", f"/api/people/{ROBIN}", "/api/people")
+    shown = [await server.get(path) for path in paths]
+    exported = await server.request("GET", f"/api/people/{ROBIN}/export", headers=server.bearer)
+    return [*shown, await exported.text()]
+
+
+@pytest.mark.long
+async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    canaries = Canaries()
+    async with (
+        open_file(tmp_path) as store,
+        run_server(settings={"BOT_DATA_DIR": str(tmp_path)}, stores={"Ada": store}) as server,
+    ):
+        answer = await server.send("/ignore-me", user="robin", room="quay")
+        assert "Commands still work" in answer["replies"][0]["text"]
+        socket = await server.open_socket(agent="ada", room="quay", user="kim")
+        sent = await server.send(canaries.write(450), user="robin", room="quay", idempotency_key="k1")
+        again = await server.send(canaries.write(450), user="robin", room="quay", idempotency_key="k1")
+        assert (sent["outcome"], sent["replies"]) == ("ignored", [])
+        assert again["message_id"] == sent["message_id"]
+        shown = await socket.wait_for("message")
+        [file] = await upload(server, (f"{canaries.write(1)}.txt", "text/plain", canaries.write().encode()))
+        with_file = await server.send(canaries.write(), user="robin", room="quay", attachments=[{"file": file["id"]}])
+        assert with_file["outcome"] == "ignored"
+        await server.send(f"/ask {canaries.write()}", user="robin", room="quay")
+        await server.send(f"/{canaries.write(1)}", user="robin", room="quay")
+        await server.send(canaries.write(), user="robin", room="c-robin")
+        await server.send("Ada, and now?", user="kim", room="quay")
+        [receipt] = [item for item in await store.ledger.receipts() if str(item.memory_id) == sent["message_id"]]
+        pages = await read_pages(server, str(receipt.room_id))
+        texts = [caplog.text, server.script.prompts, shown, pages]
+        assert await find_canaries(tmp_path, store, Entity(ROBIN, "web", "robin"), texts) == set()
+        assert HIDDEN_TEXT in str(pages)
+        assert HIDDEN_TEXT in str(shown)
+        assert [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()] == []
+    assert canaries.count >= 1_000
+
+
+async def test_an_operator_ignores_a_person_over_http(web_server: RunningServer) -> None:
+    await web_server.send("hello", user="robin", room="quay")
+    path = f"/api/people/{ROBIN}"
+    assert (await web_server.post(f"{path}/ignore", {}))["ignored_by"] == ["operator"]
+    assert (await web_server.get(path))["ignored_by"] == ["operator"]
+    assert (await web_server.send("my secret", user="robin", room="quay"))["outcome"] == "ignored"
+    assert (await web_server.post(f"{path}/read", {}))["ignored_by"] == []
+    assert (await web_server.send("hello", user="robin", room="quay"))["outcome"] == "answered"
+
+
+TELLING = "I keep seventeen penguins."
+FACT = "keeps seventeen penguins."
+LINE = re.compile(rf"^(\d+)\. \S+ (.+) \(id \w+\): {re.escape(TELLING)}", re.MULTILINE)
+
+
+@model(ModelType.TEXT_SMALL)
+async def note(agent: Any, request: TextRequest) -> TextResult:
+    """Note the fact where it is stated."""
+    match = LINE.search(request.prompt) if request.purpose is Purpose.REFLECTION else None
+    noted = f"<fact><message>{match[1]}</message><text>{match[2]} {FACT}</text></fact>" if match else ""
+    return TextResult(f"<response><facts>{noted}</facts></response>")
+
+
+class Prompts:
+    """The server, and what its model was asked last."""
+
+    def __init__(self, server: RunningServer, tokens: AccessTokens) -> None:
+        self.server, self._tokens = server, tokens
+        self.last = ""
+        self._ended = asyncio.Semaphore(0)
+        server.runtime.handles[0].subscribe(RunEnded, lambda event: self._ended.release())
+        answer = server.script.answer
+
+        async def listen(request: TextRequest) -> TextResult:
+            self.last = request.prompt
+            return await answer(request)
+
+        server.script.answer = listen  # type: ignore[method-assign]  # the test's own model
+
+    def headers(self, scope: TokenScope | None) -> dict[str, str]:
+        """Return the header of a new token of this scope, or of the server's own."""
+        if scope is None:
+            return self.server.bearer
+        _, text = self._tokens.create("", scope, system_clock())
+        return {"Authorization": f"Bearer {text}"}
+
+    async def send(self, text: str, headers: dict[str, str], room: str, user: str = "ann") -> str:
+        """Send a message and return the prompt for its reply."""
+        body = {"text": text, "room": room, "user": user}
+        answer = await self.server.request("POST", "/api/agents/ada/messages", headers=headers, json=body)
+        assert answer.status == 200
+        await self._ended.acquire()  # what it stated is noted
+        return self.last
+
+
+@asynccontextmanager
+async def run_prompts(folder: Path, **settings: str) -> AsyncIterator[Prompts]:
+    tokens = AccessTokens(folder)
+    notes = Plugin("notes", models=[note])
+    async with run_server(notes, access_tokens=tokens, settings={"CONVERSATION_LENGTH": "4", **settings}) as server:
+        yield Prompts(server, tokens)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scope", [None, TokenScope.OPERATOR, TokenScope.CHAT])
+async def test_a_new_conversation_knows_what_was_written_in_the_last_conversation(
+    scope: TokenScope | None, tmp_path: Path
+) -> None:
+    async with run_prompts(tmp_path) as prompts:
+        headers = prompts.headers(scope)
+        await prompts.send(TELLING, headers, "c-first")
+        assert FACT in await prompts.send("How many penguins?", headers, "c-second")
+
+
+async def test_another_user_and_another_token_receive_nothing_of_it(tmp_path: Path) -> None:
+    async with run_prompts(tmp_path) as prompts:
+        own, operator, chat = (prompts.headers(scope) for scope in (None, TokenScope.OPERATOR, TokenScope.CHAT))
+        for number, headers in enumerate((own, chat)):
+            await prompts.send(TELLING, headers, f"c-first-{number}")
+        assert FACT not in await prompts.send("How many penguins?", own, "c-second", user="ben")
+        for number, headers in enumerate((operator, prompts.headers(TokenScope.CHAT))):
+            assert FACT not in await prompts.send("How many penguins?", headers, f"c-third-{number}")
+        assert FACT in await prompts.send("How many penguins?", own, "c-fourth")
+
+
+async def test_a_setting_keeps_each_conversation_for_itself(tmp_path: Path) -> None:
+    async with run_prompts(tmp_path, PRIVATE_FACTS="room") as prompts:
+        headers = prompts.headers(None)
+        await prompts.send(TELLING, headers, "c-first")
+        assert FACT not in await prompts.send("How many penguins?", headers, "c-second")
+        assert FACT in await prompts.send("How many penguins?", headers, "c-first")
+
+
+async def test_conversations_of_the_page_and_the_api_with_the_same_token_belong_to_the_same_person(
+    tmp_path: Path,
+) -> None:
+    async with run_prompts(tmp_path) as prompts:
+        await prompts.send(TELLING, prompts.headers(None), "c-first")
+        page = await prompts.server.open_socket(room="c-second", user="ann")
+        await page.send_message("How many penguins?", "question")
+        await page.ws.close()
+        assert FACT in prompts.last
+
+
+DISTRESS = "I want to die"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+async def test_a_referral_is_the_first_reply_and_has_its_kind(web_server: Any) -> None:
+    outcome = await web_server.send(DISTRESS)
+    referral, answer = outcome["replies"]
+    assert (referral["kind"], answer["kind"]) == ("referral", "reply")
+    assert "https://findahelpline.com" in referral["text"]
+    assert referral["in_reply_to"] == outcome["message_id"]
+    assert [reply["kind"] for reply in (await web_server.send(DISTRESS))["replies"]] == ["reply"]
+
+
+async def test_a_message_that_is_not_answered_has_its_referral_all_the_same(web_server: Any) -> None:
+    outcome = await web_server.send(f"silence please. {DISTRESS}", user="Eve")
+    assert (outcome["outcome"], [reply["kind"] for reply in outcome["replies"]]) == ("ignored", ["referral"])
+
+
+async def test_the_page_shows_a_referral_again_when_it_is_opened_later(web_server: Any) -> None:
+    await web_server.send(DISTRESS, room="den")
+    [room] = [item for item in (await web_server.get("/api/rooms"))["rooms"] if item["name"] == "den"]
+    messages = (await web_server.get(f"/api/rooms/{room['id']}/messages"))["messages"]
+    assert [item["kind"] for item in messages] == ["reply", "referral", "reply"]
+
+
+async def test_the_report_counts_referrals_by_day_and_category(web_server: Any) -> None:
+    await web_server.send(DISTRESS, user="Eve")
+    await web_server.send(DISTRESS, user="Kim")
+    await web_server.send("I cut myself again", user="Ann")
+    today = system_clock().date()
+    report = await web_server.get("/api/care")
+    assert (report["total"], report["categories"]) == (
+        3,
+        {"emergency": 0, "suicide": 2, "self_harm": 1, "eating_disorder": 0},
+    )
+    assert {(item["day"], item["category"], item["count"]) for item in report["days"]} == {
+        (str(today), "suicide", 2),
+        (str(today), "self_harm", 1),
+    }
+    assert (report["since"], report["until"]) == (str(today - timedelta(days=30)), str(today))
+    tomorrow = await web_server.get(f"/api/care?since={today + timedelta(days=1)}&agent=ada")
+    assert (tomorrow["total"], tomorrow["days"]) == (0, [])
+    assert "Eve" not in str(report)
+    await web_server.get("/api/care?since=yesterday", 422)
+
+
+async def test_a_stream_of_events_brings_the_referral_before_the_answer(web_server: Any) -> None:
+    body = {"text": DISTRESS, "stream": True}
+    answer = await web_server.request("POST", "/api/agents/ada/messages", json=body, headers=HEADERS)
+    text = await answer.text()
+    assert text.index("findahelpline") < text.index("You said")
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_the_referrals_of_today_are_a_metric(web_server: Any, is_on: bool) -> None:
+    if is_on:
+        await web_server.send(DISTRESS)
+    text = await (await web_server.request("GET", "/metrics", headers=HEADERS)).text()
+    assert ('greenroom_referrals_today{agent="Ada",category="suicide"} 1.0' in text) is is_on
+    assert DISTRESS not in text
+
+
+async def test_duties_show_notices_referrals_marked_people_and_settings(web_server: Any) -> None:
+    await web_server.send(DISTRESS, user="Eve")
+    await web_server.send("hello", user="Kim")
+    people = {person["name"]: person["id"] for person in (await web_server.get("/api/people"))["people"]}
+    await web_server.post(f"/api/people/{people['Kim']}/mark-minor", None)
+    await web_server.post(f"/api/people/{people['Eve']}/ignore", None)
+    duties = await web_server.get("/api/duties?agent=ada")
+    assert (duties["notified_people"], duties["care"]["total"]) == (0, 1)
+    assert {(item["person"], item["mark"], item["origin"]) for item in duties["marks"]} == {
+        (people["Kim"], "minor", "operator"),
+        (people["Eve"], "not_read", "operator"),
+    }
+    assert list(duties["content"].values()) == ["general"]
+    values = {setting["name"]: setting["value"] for setting in duties["settings"]}
+    assert (values["AI_NOTICE"], values["CARE_COUNTRY"]) == ("off", None)

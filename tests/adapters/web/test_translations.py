@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from bot.user_texts import page_texts
 from tests.adapters.web.conftest import SocketClient
-from tests.adapters.web.test_vendor import PAGES, loaded_files
+from tests.adapters.web.test_json_io import PAGES, loaded_files
 
 # As in lib.js: what a template itself contains.
 STATIC_TEXT = re.compile(

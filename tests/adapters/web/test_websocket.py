@@ -1,7 +1,11 @@
+"""Conversations over WebSockets, also with hostile clients."""
+
 import asyncio
 import base64
 import json
 import socket
+import struct
+from itertools import product
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,9 +14,13 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
-from adapters.web.ws_frames import DraftFrame, FrameQueue, TypingFrame
+from adapters.web.frames import DraftFrame, FrameQueue, TypingFrame
 from bot.events import ControlMessage
 from bot.store import InMemoryStore
+from bot.text import strip_terminal_codes
+from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory, narrow_connection, send_endlessly
+from tests.adapters.web.test_live import open_topics
+from tests.adapters.web.test_receipts import propose
 
 
 def kinds(frames: list[dict[str, Any]]) -> list[str]:
@@ -321,3 +329,217 @@ def test_pieces_of_a_draft_are_joined_while_they_wait() -> None:
     assert not queue.is_full
     assert json.loads(queue.take()) == {"seq": 4, "type": "draft", "id": str(first), "text": "", "anew": True}
     assert not queue
+
+
+async def test_drafts_are_counted_and_listed_with_their_author_in_every_state(open_server: ServerFactory) -> None:
+    async with open_server(settings={"APPROVAL": "all"}) as server:
+        draft = await propose(server)
+        await propose(server, "Hello again")
+        await server.post(f"/api/drafts/{draft['id']}/drop", {}, 409)  # the newer answer has replaced it
+        listed = await server.get("/api/drafts?state=all&limit=1")
+        assert (listed["waiting"], listed["drafts"][0]["question"]) == (1, "Hello again")
+        assert listed["drafts"][0]["author"]
+        states = [item["state"] for item in (await server.get("/api/drafts?state=all"))["drafts"]]
+        assert states == ["replaced", "waiting"]
+
+
+async def test_take_overs_are_listed_with_the_names_of_room_and_person(web_server: Any) -> None:
+    answer = await web_server.send("Hello", room="porch", user="Kim")
+    [message, _] = (await web_server.get(f"/api/rooms/{answer['room_id']}/messages"))["messages"]
+    path, person_id = f"/api/rooms/{answer['room_id']}", message["author"]["id"]
+    await web_server.post(f"{path}/take-over", {"name": "Mia", "person": person_id})
+    [held] = (await web_server.get("/api/take-overs"))["take_overs"]
+    assert (held["name"], held["room"], held["platform"], held["person"]) == ("Mia", "porch", "web", "Kim")
+    await web_server.post(f"{path}/give-back", {})
+    assert (await web_server.get("/api/take-overs"))["take_overs"] == []
+
+
+async def test_receipts_of_filtered_texts_are_found_without_the_text_that_was_stopped(
+    open_server: ServerFactory,
+) -> None:
+    async with open_server(settings={"FILTER_WORDS": "gruesome"}) as server:
+        await server.send("a gruesome thing", room="porch")
+        await server.send("a nice thing", room="porch")
+        [found] = (await server.get("/api/receipts?filtered=true"))["receipts"]
+        assert (found["rule"], "WORDS" in found["reason"]) == ("filter", True)
+        assert "gruesome" not in str(found)
+    async with open_server(settings={"FILTER_WORDS": "gruesome", "FILTER_WORDS_ACTION": "replace"}) as server:
+        await server.send("a gruesome thing", room="porch")
+        [found] = (await server.get("/api/receipts?filtered=true"))["receipts"]
+        assert any(note.startswith("filter WORDS replaced") for note in found["notes"])
+        assert (await server.get("/api/receipts?degraded=true"))["receipts"] == []
+
+
+async def test_a_subscriber_receives_each_state_of_a_draft(open_server: ServerFactory) -> None:
+    async with open_server(settings={"APPROVAL": "all"}) as server:
+        client = await open_topics(server, {"kind": "proposal"})
+        draft = await propose(server)
+        frame = await client.next_frame()
+        assert (frame["type"], frame["id"], frame["state"]) == ("proposal", draft["id"], "waiting")
+        await server.post(f"/api/drafts/{draft['id']}/edit", {"text": "Good day"})
+        frame = await client.next_frame()
+        assert (frame["state"], frame["revision"]) == ("waiting", 2)
+        await server.post(f"/api/drafts/{draft['id']}/drop", {})
+        assert (await client.next_frame())["state"] == "dropped"
+
+
+KEY = b"AAAAAAAAAAAAAAAAAAAAAA=="
+TEXT, GOING_ON, CLOSE, PING = 0x1, 0x0, 0x8, 0x9
+Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def handshake(web_server: RunningServer, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
+    """Send a handshake by hand; return the response and the connection."""
+    reader, writer = await narrow_connection(web_server.adapter.port)
+    writer.write(
+        b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        + f"Authorization: Bearer {TOKEN}\r\n".encode()
+        + b"Sec-WebSocket-Version: %b\r\nSec-WebSocket-Key: %b\r\n\r\n" % (version, key)
+    )
+    async with asyncio.timeout(30):
+        return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
+
+
+def frame(kind: int, data: bytes = b"", *, is_last: bool = True, claims: int | None = None) -> bytes:
+    """Return a frame masked with zeros; `claims` is a false length."""
+    size = len(data) if claims is None else claims
+    first = bytes([(0x80 if is_last else 0) | kind])
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 1 << 16:
+        length = b"\xfe" + struct.pack(">H", size)
+    else:
+        length = b"\xff" + struct.pack(">Q", size)
+    return first + length + bytes(4) + data
+
+
+TOO_BIG, PROTOCOL = WSCloseCode.MESSAGE_TOO_BIG, WSCloseCode.PROTOCOL_ERROR
+PIECE = b"x" * 60_000
+HOSTILE = {
+    "a gigabyte": (frame(TEXT, b"x", claims=1 << 30), TOO_BIG),
+    "all that 64 bits hold": (frame(TEXT, b"x", claims=(1 << 64) - 1), TOO_BIG),
+    "too many pieces": (frame(TEXT, PIECE, is_last=False) + frame(GOING_ON, PIECE, is_last=False) * 4, TOO_BIG),
+    "no text": (frame(TEXT, b"\xff\xfe"), WSCloseCode.INVALID_TEXT),
+    "nothing to go on with": (frame(GOING_ON, b"x"), PROTOCOL),
+    "a long ping": (frame(PING, b"x" * 126), PROTOCOL),
+    "half a ping": (frame(PING, b"x", is_last=False), PROTOCOL),
+    "half a close": (frame(CLOSE, b"\x00"), PROTOCOL),
+    "packed, which was not agreed on": (frame(0x40 | TEXT, b"x"), PROTOCOL),
+    "no such kind": (frame(0x3, b"x"), PROTOCOL),
+}
+
+
+@pytest.mark.failure("N-14")
+async def test_a_hostile_frame_closes_only_its_own_connection(web_server: RunningServer) -> None:
+    socket_client = await web_server.open_socket()
+    for name, (sent, code) in HOSTILE.items():
+        answer, (reader, writer) = await handshake(web_server)
+        assert b"101" in answer
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            assert await reader.readexactly(4) == bytes([0x88, 2]) + struct.pack(">H", code), name
+        writer.close()
+    assert (await socket_client.send_message("Hello", "c1"))[-1]["type"] == "outcome"
+
+
+@pytest.mark.failure("N-14")
+async def test_an_invalid_handshake_gets_upgrade_required(
+    web_server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
+        answer, (_, writer) = await handshake(web_server, key=key, version=version)
+        assert b" 426 " in answer
+        writer.close()
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.failure("N-14")
+async def test_a_flood_of_pings_without_reading_is_disconnected(open_server: ServerFactory) -> None:
+    async with open_server(limits=Limits(write_seconds=0.2)) as web_server:
+        _, (_, writer) = await handshake(web_server)
+        async with asyncio.timeout(120):
+            with pytest.raises(ConnectionError):
+                await send_endlessly(writer, frame(PING, b"x" * 125) * 1000)
+        writer.transport.abort()
+        await web_server.open_socket()
+
+
+@pytest.mark.failure("N-14")
+async def test_a_client_can_join_only_web_rooms(open_server: Any) -> None:
+    async with open_server(names=("Ada", "Bea")) as web_server:
+        outcome = await web_server.send("a secret of Bea's", agent="bea", room="den")
+        for room in (outcome["room_id"], f"web:{outcome['room_id']}", "den"):
+            socket_client = await web_server.open_socket(room=room, agent="Ada")
+            assert socket_client.ready["messages"] == []
+            assert socket_client.ready["room_id"] != outcome["room_id"]
+        assert "secret" not in json.dumps(socket_client.ready)
+
+
+SCRIPTS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<style>@import'//evil.example'</style>",
+    "<base href=//evil.example/>",
+    "<form action=//evil.example><button>",
+    "<a href=javascript:alert(1)>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+)
+ADDRESSES = (
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "//evil.example",
+    'https://a.example/"onmouseover=alert(1)',
+    "https://a.example/'><script>alert(1)</script>",
+    "http://[::1",
+    "https://",
+    "https://javascript:alert(1)@a.example",
+)
+AROUND = ("{}", "`{}`", "```\n{}\n```", "```html\n{}", "[{}]({})", "![x]({})", "<{}>", "**{}**", "\u202e{}", "{}\0")
+WORDS = [frame.replace("{}", text) for frame, text in product(AROUND, (*SCRIPTS, *ADDRESSES))]
+
+
+@pytest.mark.failure("N-12")
+async def test_names_and_messages_are_served_unchanged_as_json(web_server: Any) -> None:
+    for words in SCRIPTS:
+        answer = await web_server.request(
+            "POST",
+            "/api/agents/ada/messages",
+            headers=web_server.bearer,
+            json={"text": words, "user": words[:64], "room": words},
+        )
+        assert (await answer.json())["room"] == words
+        path = f"/api/rooms/{(await answer.json())['room_id']}/messages"
+        listed = await web_server.request("GET", path, headers=web_server.bearer)
+        assert [message["text"] for message in (await listed.json())["messages"]] == [words, f"You said: {words}"]
+        for served in (answer, listed):
+            assert served.content_type == "application/json"
+            assert served.headers["X-Content-Type-Options"] == "nosniff"
+            assert "script-src 'self'" in served.headers["Content-Security-Policy"]
+
+
+@pytest.mark.failure("N-12")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "\x1b[31mred",
+        "\x1b]0;title\x07",
+        "\x1b]8;;http://evil.example\x1b\\link",
+        "\x9b2J",
+        "\x1bP1$r\x1b\\",
+        "a\rb",
+        "a\nERROR forged",
+        "\u202eevil",
+        "\x08\x08\x08ok",
+    ],
+)
+def test_logged_text_cannot_control_the_terminal(words: str) -> None:
+    shown = strip_terminal_codes(words)
+    assert shown.isprintable()
+    assert "\x1b" not in shown

@@ -1,5 +1,0 @@
-"""`GET /metrics`: the figures of the process for Prometheus."""
-
-from adapters.web.metrics.api import PrometheusApi
-
-__all__ = ["PrometheusApi"]

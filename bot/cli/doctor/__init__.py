@@ -1,1 +1,0 @@
-"""`bot doctor`: checks of the set-up, each with what to do."""
