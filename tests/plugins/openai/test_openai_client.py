@@ -22,8 +22,7 @@ from bot.models import (
     TextResult,
     Usage,
 )
-from bot.models.openai_compatible import complete
-from bot.models.openai_compatible.client import END_TOKENS
+from bot.models.openai_compatible import END_TOKENS, complete
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
 from plugins.openai import plugin
