@@ -25,8 +25,7 @@ from bot.models import (
 from bot.models.openai_compatible import END_TOKENS, complete
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
-from plugins.openai import plugin
-from plugins.openai.models import Client, missing_settings
+from plugins.openai import Client, missing_settings, plugin
 
 KEY = "sk-a-key-of-the-tests"
 ANSWER_TEXT = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
