@@ -24,7 +24,7 @@ EXTRAS_OF_FILES = (
     (r"bot/cli/commands/access\.py", ("mcp",)),
     (r"bot/cli/(commands/(run|plugin)|pytest_plugin)\.py", ("testing",)),
     (r"bot/fetch/document_worker\.py", ("knowledge", "feeds", "links")),
-    (r"bot/models/openai_compatible/server\.py", ("openai",)),
+    (r"bot/models/openai_compatible/.*", ("openai",)),
     (r"bot/settings/model\.py", ("secrets",)),
     (r"bot/store/sql/.*", ("postgres", "vectors")),
     (r"bot/imports/elizaos\.py", ("postgres",)),

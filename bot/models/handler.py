@@ -11,7 +11,7 @@ import re
 import string
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -27,27 +27,8 @@ from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import CancellationScope, MemorySemaphore
 from bot.domain.ledger import ModelCall
 from bot.errors import MemoryLimitReached, ModelBusy, ModelError, ModelTooSlow, SettingError
-from bot.models.types import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ImageDescriptionRequest,
-    ImageRequest,
-    ImageResult,
-    ModelInfo,
-    ModelRequest,
-    ModelResult,
-    ModelType,
-    ModerationRequest,
-    ModerationResult,
-    Purpose,
-    SpeechRequest,
-    SpeechResult,
-    TextRequest,
-    TextResult,
-    TextSink,
-    TranscriptionRequest,
-    Usage,
-)
+from bot.models import types
+from bot.models.types import ModelType
 from bot.prompts.reply_parser.dialects import peel
 from bot.receipts import TracedCall, current_trace
 from bot.settings import Settings, SettingsModel
@@ -56,14 +37,14 @@ from bot.text import sanitize_text
 logger = logging.getLogger(__name__)
 
 MAX_STREAMED_LENGTH = 262_144  # characters; a model may never stop writing
-R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult, ModerationResult)
+R = TypeVar("R", types.TextResult, types.EmbeddingResult, types.ImageResult, types.SpeechResult, types.ModerationResult)
 
 
 @dataclass(slots=True, eq=False)
 class StreamOutput:
     """Passes streamed text to a sink, if there is one, and knows whether there is text to discard."""
 
-    _sink: TextSink | None = None
+    _sink: types.TextSink | None = None
     _shown_length: int = 0
 
     async def write(self, text: str) -> None:
@@ -88,28 +69,6 @@ class StreamOutput:
             logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
 
 
-@dataclass(slots=True, eq=False)
-class StreamRelay:
-    """The sink of one attempt: every piece resets the attempt's timer; after the attempt, pieces are ignored.
-
-    An empty piece only resets the timer: the model is thinking or writing a tool call.
-    """
-
-    _output: StreamOutput
-    _timer: "CallTimer"
-
-    async def write(self, text: str) -> None:
-        """Pass on the next piece."""
-        if not self._timer.has_ended:
-            self._timer.extend(text)
-            await self._output.write(text)
-
-    async def restart(self) -> None:
-        """Start the text again."""
-        if not self._timer.has_ended:
-            await self._output.restart()
-
-
 @dataclass(frozen=True, slots=True)
 class ModelHandler:
     """One implementation of a model type; a higher priority is called first.
@@ -119,12 +78,12 @@ class ModelHandler:
     """
 
     type: ModelType
-    handle: Callable[[Any], Awaitable[ModelResult]]
+    handle: Callable[[Any], Awaitable[types.ModelResult]]
     name: str
     priority: int = 0
     can_call_tools: bool | Callable[[], bool] = False
     can_write_json: Callable[[], bool] | None = None
-    describe_model: Callable[[], Awaitable[ModelInfo]] | None = None
+    describe_model: Callable[[], Awaitable[types.ModelInfo]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +97,7 @@ class PendingCall(Generic[R]):
     """
 
     kind: ModelType
-    request: ModelRequest
+    request: types.ModelRequest
     result_type: type[R]
     output: StreamOutput
     max_retries: int | None = None
@@ -157,86 +116,19 @@ MIN_BIT_RATE, MAX_BIT_RATE = 6_000, 3_000_000  # of a recording, per second: spe
 MAX_PLAUSIBLE_TOKENS = 100_000_000  # per call
 
 
-@dataclass(slots=True)
-class Attempt:
-    """One attempt to call a handler, with the seconds until its first piece, and the queue of a server on this machine.
-
-    Before its result, its `model`, and its `usage` and `output_tokens` so far are what is known of it; at first the
-    model is the one that answered last. After it, `first_piece_seconds` is how long its first piece took, None if none
-    came, and `call` is its record.
-    """
-
-    first_seconds: float
-    queue: "ServerQueue | None" = None
-    model: str = ""
-    usage: Usage | None = None
-    output_tokens: int = 0  # streamed so far, estimated
-    first_piece_seconds: float | None = None
-    call: ModelCall | None = None
-
-
-current_attempt: ContextVar[Attempt | None] = ContextVar("current_attempt", default=None)
-
-
-def note_call(model: str, usage: Usage | None = None) -> None:
-    """Note the model that the current call goes to, and what its provider has counted so far.
-
-    A handler calls it before it sends a request: a call that is cancelled or fails is priced by it. Without a call in
-    progress nothing happens.
-    """
-    if (attempt := current_attempt.get()) is not None:
-        attempt.model, attempt.usage = model, usage or attempt.usage
-
-
-def build_model_call(
-    handler: ModelHandler,
-    kind: ModelType,
-    request: ModelRequest,
-    result: ModelResult | None,
-    seconds: float,
-    error: str,
-    attempt: Attempt,
-    *,
-    was_stopped: bool = False,
-) -> ModelCall:
-    """Return the record of one call; missing or implausible numbers are estimated and flagged.
-
-    A call that `was_stopped` before its result, and of which nothing was seen, may have written hidden thoughts.
-    """
-    usage, estimate = result.usage if result is not None else None, estimate_usage(kind, request)
-    if not _is_plausible(usage):
-        tokens_out = max(attempt.output_tokens, estimate_tokens(result.text) if isinstance(result, TextResult) else 0)
-        if was_stopped and not tokens_out:
-            tokens_out = min(estimate.tokens_out, int(seconds) * HIDDEN_TOKENS_PER_SECOND)
-        usage, counted = Usage(estimate.tokens_in, tokens_out, is_estimate=True), attempt.usage
-        if _is_plausible(counted):  # before the answer ended
-            tokens_out = max(counted.tokens_out, tokens_out)
-            usage = Usage(counted.tokens_in, tokens_out, counted.tokens_cached, is_estimate=True)
-    return replace(
-        estimate,
-        model=(result.model if result is not None else attempt.model) or handler.name,
-        tokens_in=usage.tokens_in,
-        tokens_out=usage.tokens_out,
-        tokens_cached=usage.tokens_cached,
-        is_estimate=usage.is_estimate,
-        seconds=seconds,
-        error=error,
-    )
-
-
-def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
+def estimate_usage(kind: ModelType, request: types.ModelRequest) -> ModelCall:
     """Return a call with the most that it may use, before it is made."""
     texts, tokens_out = list(_texts_of(request)), 0
     tokens_in = sum(map(estimate_tokens, texts))
-    if isinstance(request, TextRequest):
+    if isinstance(request, types.TextRequest):
         tokens_out = request.max_tokens or DEFAULT_OUTPUT_TOKENS
-    elif isinstance(request, ImageDescriptionRequest):
+    elif isinstance(request, types.ImageDescriptionRequest):
         tokens_in, tokens_out = IMAGE_TOKENS, DEFAULT_OUTPUT_TOKENS
-    elif isinstance(request, ImageRequest):
+    elif isinstance(request, types.ImageRequest):
         tokens_out = IMAGE_OUTPUT_TOKENS
-    elif isinstance(request, SpeechRequest):
+    elif isinstance(request, types.SpeechRequest):
         tokens_in = -(-_count_bytes(request.text) // SPEECH_BYTES_PER_TOKEN)
-    elif isinstance(request, TranscriptionRequest):
+    elif isinstance(request, types.TranscriptionRequest):
         tokens_in, tokens_out = (int(request.seconds * rate) + 1 for rate in (AUDIO_TOKENS, SPOKEN_TOKENS))
     return ModelCall(
         type=kind.value,
@@ -257,8 +149,8 @@ def measure_audio(audio: bytes) -> float:
     return seconds if shortest <= seconds <= longest else longest
 
 
-def _is_plausible(usage: object) -> TypeGuard[Usage]:
-    if not isinstance(usage, Usage):
+def _is_plausible(usage: object) -> TypeGuard[types.Usage]:
+    if not isinstance(usage, types.Usage):
         return False
     numbers = (usage.tokens_in, usage.tokens_out, usage.tokens_cached)
     if not all(isinstance(tokens, int) and 0 <= tokens < MAX_PLAUSIBLE_TOKENS for tokens in numbers):
@@ -266,7 +158,7 @@ def _is_plausible(usage: object) -> TypeGuard[Usage]:
     return bool(usage.tokens_in or not usage.tokens_out)
 
 
-def count_prompt_bytes(request: ModelRequest) -> int:
+def count_prompt_bytes(request: types.ModelRequest) -> int:
     """Return the size of a prompt in bytes, with its tools."""
     return sum(map(_count_bytes, _texts_of(request)))
 
@@ -278,16 +170,16 @@ def estimate_tokens(text: str) -> int:
     return others - (others - len(data)) // BYTES_PER_TOKEN
 
 
-def _texts_of(request: ModelRequest) -> Iterator[str]:
-    if isinstance(request, TextRequest):
+def _texts_of(request: types.ModelRequest) -> Iterator[str]:
+    if isinstance(request, types.TextRequest):
         yield from (request.system, request.prompt)
         for tool in request.tools:
             yield f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}"
-    elif isinstance(request, ImageRequest):
+    elif isinstance(request, types.ImageRequest):
         yield request.prompt
-    elif isinstance(request, SpeechRequest | ModerationRequest):
+    elif isinstance(request, types.SpeechRequest | types.ModerationRequest):
         yield request.text
-    elif isinstance(request, EmbeddingRequest):
+    elif isinstance(request, types.EmbeddingRequest):
         yield from request.texts
 
 
@@ -303,23 +195,23 @@ STEP_BYTES = 1024 * 1024
 COPIES = 4  # of what is read of a response: as bytes, as text, joined, and parsed
 
 
-def count_bytes(request: ModelRequest) -> int:
+def count_bytes(request: types.ModelRequest) -> int:
     """Return how many bytes a call is expected to take at most, besides a file in its request; 0 for few.
 
     An answer that is longer than FREE_BYTES takes them while it comes, see `ResponseMemory`.
     """
     match request:
-        case TextRequest() | ModerationRequest():
+        case types.TextRequest() | types.ModerationRequest():
             size = 0
-        case EmbeddingRequest():
+        case types.EmbeddingRequest():
             size = BYTES_PER_VECTOR * len(request.texts)
-        case ImageDescriptionRequest():
+        case types.ImageDescriptionRequest():
             size = IMAGE_COPIES * len(request.image)
-        case TranscriptionRequest():
+        case types.TranscriptionRequest():
             size = AUDIO_COPIES * len(request.audio)
-        case ImageRequest():
+        case types.ImageRequest():
             size = IMAGE_BYTES
-        case SpeechRequest():
+        case types.SpeechRequest():
             size = SPEECH_BYTES
     return size if size > FREE_BYTES else 0
 
@@ -467,7 +359,7 @@ def _read_type(kind: ModelType, settings: Settings) -> dict[str, Any]:
 
 
 Record = Callable[[ModelCall], None]
-Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, ModelRequest]]]
+Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, types.ModelRequest]]]
 MAX_TEXT_LENGTH = 262_144
 MAX_TOOL_CALLS = 64
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
@@ -505,70 +397,131 @@ class CallPolicy:
         return delay if delay <= remaining else None  # also where it is not a number
 
 
-class CallTimer:
-    """The deadlines of one attempt, from its start in the queue."""
+class Attempt:
+    """One attempt to call a handler: its deadlines, the sink of its text, and what is known of it.
 
-    def __init__(self, timeout: asyncio.Timeout, policy: CallPolicy, attempt: Attempt, request: ModelRequest) -> None:
-        self._timeout = timeout
-        self._policy = policy
-        self._attempt = attempt
-        max_tokens = request.max_tokens if isinstance(request, TextRequest) else None
-        self._total = inf if max_tokens is None else max_tokens * policy.token_seconds
-        self._end = inf
-        self._time = asyncio.get_running_loop().time
-        self._started_at = self._time()
-        self.has_ended = False
-        self.cause = ""
+    It may take `first_seconds` until its first piece. A server on this machine may work on one request after the other:
+    with the `queue` of its attempts, this time begins when those before it have ended. Every piece of the text moves
+    the deadline; an empty one does only that: the model is thinking or writing a tool call. Pieces after its end are
+    ignored.
 
-    def start(self) -> None:
-        """Start the time until the first piece, unless it has started."""
-        if not self.cause and not self._timeout.expired():
-            self._started_at = self._time()
-            self._timeout.reschedule(self._started_at + self._attempt.first_seconds)
-            self.cause = f"no answer within {self._attempt.first_seconds:g} s"
-
-    def extend(self, piece: str) -> None:
-        """Extend the deadline after a piece of the text."""
-        self._attempt.output_tokens += estimate_tokens(piece)
-        if self._timeout.expired():
-            return
-        now = self._time()
-        if self._attempt.first_piece_seconds is None:
-            self._attempt.first_piece_seconds, self._end = now - self._started_at, now + self._total
-        pause_end = now + self._policy.pause_seconds
-        self._timeout.reschedule(min(pause_end, self._end))
-        self.cause = f"no data for {self._policy.pause_seconds:g} s"
-        if pause_end > self._end:
-            self.cause = f"not finished within {self._total:g} s after its first piece"
-
-
-class ServerQueue:
-    """The running attempts at one server on this machine, in order.
-
-    Such a server may work on one request after the other: an attempt waits for its first piece only from the end of
-    those before it.
+    Before its result, its `model`, and its `usage` and `output_tokens` so far are what is known of it; at first the
+    model is the one that answered last. After it, `first_piece_seconds` is how long its first piece took, None if none
+    came, and `call` is its record.
     """
 
-    def __init__(self) -> None:
-        self._timers: list[CallTimer] = []
+    def __init__(
+        self, output: StreamOutput, policy: CallPolicy, first_seconds: float, queue: "list[Attempt] | None", model: str
+    ) -> None:
+        self._output, self._policy, self._first_seconds, self.queue = output, policy, first_seconds, queue
+        self.model = model
+        self.usage: types.Usage | None = None
+        self.output_tokens = 0  # streamed so far, estimated
+        self.first_piece_seconds: float | None = None
+        self.call: ModelCall | None = None
+        self.timeout = asyncio.timeout(None)
+        self.timeout_cause = ""  # of the present deadline
+        self._time = asyncio.get_running_loop().time
+        self._started_at, self._end, self._total_seconds = self._time(), inf, inf
+        self._has_ended = False
 
-    @contextmanager
-    def wait(self, timer: CallTimer) -> Iterator[None]:
-        """Start the timer when it is first in the queue; at the end of the block it leaves the queue and has ended."""
-        self._timers.append(timer)
-        self._timers[0].start()
-        try:
-            yield
-        finally:
-            timer.has_ended = True
-            self._timers.remove(timer)
-            if self._timers:
-                self._timers[0].start()
+    @asynccontextmanager
+    async def run(self, request: types.ModelRequest) -> AsyncIterator[None]:
+        """Join the queue for the time of the block, which raises TimeoutError at the deadline."""
+        if isinstance(request, types.TextRequest) and request.max_tokens is not None:
+            self._total_seconds = request.max_tokens * self._policy.token_seconds
+        queue = [] if self.queue is None else self.queue
+        async with self.timeout:
+            queue.append(self)
+            queue[0]._start()
+            try:
+                yield
+            finally:
+                self._has_ended = True
+                queue.remove(self)
+                if queue:
+                    queue[0]._start()
+
+    def _start(self) -> None:
+        """Start the time until the first piece, unless it has started."""
+        if not self.timeout_cause and not self.timeout.expired():
+            self._started_at = self._time()
+            self.timeout.reschedule(self._started_at + self._first_seconds)
+            self.timeout_cause = f"no answer within {self._first_seconds:g} s"
+
+    async def write(self, text: str) -> None:
+        """Pass on the next piece, and move the deadline."""
+        if self._has_ended:
+            return
+        self.output_tokens += estimate_tokens(text)
+        if not self.timeout.expired():
+            now, pause = self._time(), self._policy.pause_seconds
+            if self.first_piece_seconds is None:
+                self.first_piece_seconds, self._end = now - self._started_at, now + self._total_seconds
+            self.timeout.reschedule(min(now + pause, self._end))
+            self.timeout_cause = f"no data for {pause:g} s"
+            if now + pause > self._end:
+                self.timeout_cause = f"not finished within {self._total_seconds:g} s after its first piece"
+        await self._output.write(text)
+
+    async def restart(self) -> None:
+        """Start the text again."""
+        if not self._has_ended:
+            await self._output.restart()
 
 
-async def attempt_call(
-    handler: ModelHandler, pending: PendingCall[R], policy: CallPolicy, reserve: Reserve, attempt: Attempt
-) -> R:
+current_attempt: ContextVar[Attempt | None] = ContextVar("current_attempt", default=None)
+
+
+def note_call(model: str, usage: types.Usage | None = None) -> None:
+    """Note the model that the current call goes to, and what its provider has counted so far.
+
+    A handler calls it before it sends a request: a call that is cancelled or fails is priced by it. Without a call in
+    progress nothing happens.
+    """
+    if (attempt := current_attempt.get()) is not None:
+        attempt.model, attempt.usage = model, usage or attempt.usage
+
+
+def build_model_call(
+    handler: ModelHandler,
+    kind: ModelType,
+    request: types.ModelRequest,
+    result: types.ModelResult | None,
+    seconds: float,
+    error: str,
+    attempt: Attempt,
+    *,
+    was_stopped: bool = False,
+) -> ModelCall:
+    """Return the record of one call; missing or implausible numbers are estimated and flagged.
+
+    A call that `was_stopped` before its result, and of which nothing was seen, may have written hidden thoughts.
+    """
+    usage, estimate = result.usage if result is not None else None, estimate_usage(kind, request)
+    if not _is_plausible(usage):
+        tokens_out = max(
+            attempt.output_tokens, estimate_tokens(result.text) if isinstance(result, types.TextResult) else 0
+        )
+        if was_stopped and not tokens_out:
+            tokens_out = min(estimate.tokens_out, int(seconds) * HIDDEN_TOKENS_PER_SECOND)
+        usage, counted = types.Usage(estimate.tokens_in, tokens_out, is_estimate=True), attempt.usage
+        if _is_plausible(counted):  # before the answer ended
+            tokens_out = max(counted.tokens_out, tokens_out)
+            usage = types.Usage(counted.tokens_in, tokens_out, counted.tokens_cached, is_estimate=True)
+    return replace(
+        estimate,
+        model=(result.model if result is not None else attempt.model) or handler.name,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        tokens_cached=usage.tokens_cached,
+        is_estimate=usage.is_estimate,
+        seconds=seconds,
+        error=error,
+    )
+
+
+async def attempt_call(handler: ModelHandler, pending: PendingCall[R], reserve: Reserve, attempt: Attempt) -> R:
     """Call a handler once, after its cost is reserved; the limit of its answer may be lower than requested.
 
     A call without a result counts for the model that the handler has noted, else for that of the `attempt`.
@@ -582,23 +535,18 @@ async def attempt_call(
     error = "cancelled"
     token = current_attempt.set(attempt)
     try:
-        async with asyncio.timeout(None) as timeout:
-            timer = CallTimer(timeout, policy, attempt, request)
-            relay = StreamRelay(pending.output, timer)
-            with (attempt.queue or ServerQueue()).wait(timer):
-                await pending.output.restart()
-                output = await handler.handle(
-                    replace(request, sink=relay) if isinstance(request, TextRequest) else request
-                )
+        async with attempt.run(request):
+            await pending.output.restart()
+            streamed = replace(request, sink=attempt) if isinstance(request, types.TextRequest) else request
+            output = await handler.handle(streamed)
         result = validate_result(output, request, pending.result_type, handler.name)
         error = ""
     except ModelError as exception:
         error = str(exception)
         raise
     except TimeoutError as exception:
-        error = f"{handler.name}: TimeoutError: {exception}"
-        if timeout.expired():
-            error = f"{handler.name}: {timer.cause}"
+        cause = attempt.timeout_cause if attempt.timeout.expired() else f"TimeoutError: {exception}"
+        error = f"{handler.name}: {cause}"
         # A server on this machine would begin again with what it has just not finished.
         raise (ModelBusy if attempt.queue is None else ModelTooSlow)(error) from None
     except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
@@ -614,9 +562,9 @@ async def attempt_call(
             current_attempt.reset(token)
         ended_at = time.monotonic()
         if (trace := current_trace.get()) is not None:
-            sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
+            sent, given = (request, result) if isinstance(request, types.TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        was_stopped = was_cancelled or timeout.expired()
+        was_stopped = was_cancelled or attempt.timeout.expired()
         attempt.call = build_model_call(
             handler, pending.kind, request, result, ended_at - started_at, error, attempt, was_stopped=was_stopped
         )
@@ -625,26 +573,26 @@ async def attempt_call(
             raise asyncio.CancelledError
 
 
-def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:
+def validate_result(result: object, request: types.ModelRequest, result_type: type[R], name: str) -> R:
     """Return the result of a handler, with bounded text; raises ModelError if it is invalid."""
     if not isinstance(result, result_type):
         raise ModelError(f"{name}: returned {type(result).__name__} instead of {result_type.__name__}")
-    if isinstance(result, TextResult):
+    if isinstance(result, types.TextResult):
         if not isinstance(result.text, str):
             raise ModelError(f"{name}: returned a text of type {type(result.text).__name__}")
         text, tool_calls = sanitize_text(result.text, MAX_TEXT_LENGTH), result.tool_calls[:MAX_TOOL_CALLS]
         is_bounded = text == result.text and len(tool_calls) == len(result.tool_calls)
         return result if is_bounded else replace(result, text=text, tool_calls=tool_calls)
-    if isinstance(result, ImageResult) and not result.data and not result.url:
+    if isinstance(result, types.ImageResult) and not result.data and not result.url:
         raise ModelError(f"{name}: returned an image without data and URL")
-    if isinstance(result, SpeechResult) and not result.audio:
+    if isinstance(result, types.SpeechResult) and not result.audio:
         raise ModelError(f"{name}: returned empty audio")
-    if isinstance(result, EmbeddingResult) and isinstance(request, EmbeddingRequest):
+    if isinstance(result, types.EmbeddingResult) and isinstance(request, types.EmbeddingRequest):
         _check_vectors(result, len(request.texts), name)
     return result
 
 
-def _check_vectors(result: EmbeddingResult, count: int, name: str) -> None:
+def _check_vectors(result: types.EmbeddingResult, count: int, name: str) -> None:
     if len(result.vectors) != count:
         raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {count} texts")
     if len({len(vector) for vector in result.vectors}) > 1:
@@ -655,18 +603,18 @@ def _check_vectors(result: EmbeddingResult, count: int, name: str) -> None:
 
 # The limit of an answer in tokens by its purpose, where neither the request nor the operator sets one.
 OUTPUT_TOKENS = {
-    Purpose.SHOULD_RESPOND: 256,
-    Purpose.CHECK: 256,
-    Purpose.CARE: 256,
-    Purpose.REFLECTION: 2048,
-    Purpose.OTHER: 2048,
+    types.Purpose.SHOULD_RESPOND: 256,
+    types.Purpose.CHECK: 256,
+    types.Purpose.CARE: 256,
+    types.Purpose.REFLECTION: 2048,
+    types.Purpose.OTHER: 2048,
 }
 DEFAULT_OUTPUT_TOKENS = 1024  # assumed if unknown
 THINKING_TOKENS = 8192  # in addition, for a model that thinks
 MORE_TOKENS = 4  # times the limit, after an answer that ended before its text began
 MIN_OUTPUT_TOKENS = 64
 MIN_ANSWER_TOKENS, MIN_THINKING_TOKENS = 256, 2048  # a shorter answer or thought is not worth its price
-SHORTENED_PURPOSES = frozenset({Purpose.REPLY, Purpose.SUMMARY})  # others are of no use when they are cut
+SHORTENED_PURPOSES = frozenset({types.Purpose.REPLY, types.Purpose.SUMMARY})  # others are of no use when they are cut
 MIN_WINDOW = 256  # tokens; a smaller number is not a context window in which a prompt fits
 MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context window
 MARGIN_TOKENS = 64  # of a context window, for the template of the server
@@ -702,38 +650,38 @@ class ModelProfile:
     thinks: bool = False
     is_tiny: bool = False
 
-    def update(self, info: ModelInfo) -> None:
+    def update(self, info: types.ModelInfo) -> None:
         """Take over what the server reports now."""
         self.name, self.is_local = info.name or self.name, info.is_local
         if info.context_length is not None and info.context_length >= MIN_WINDOW:
             self.window = info.context_length
         self.is_tiny = 0 < (info.parameter_count or 0) < TINY_PARAMETERS
 
-    def output_tokens(self, request: TextRequest) -> int:
+    def output_tokens(self, request: types.TextRequest) -> int:
         """Return the limit of the visible answer to a request, in tokens."""
         tokens = request.max_tokens or OUTPUT_TOKENS.get(request.purpose, DEFAULT_OUTPUT_TOKENS)
         tokens *= self.factor
         return tokens if self.window is None else min(tokens, max(MIN_OUTPUT_TOKENS, self.window // MAX_OUTPUT_SHARE))
 
-    def min_tokens(self, request: TextRequest) -> int:
+    def min_tokens(self, request: types.TextRequest) -> int:
         """Return the lowest limit with which an answer to a request is worth its price, in tokens."""
         tokens = self.output_tokens(request)
         if request.purpose in SHORTENED_PURPOSES:
             tokens = min(tokens, MIN_ANSWER_TOKENS)
         return tokens + MIN_THINKING_TOKENS if self.thinks else tokens
 
-    def max_prompt_bytes(self, request: TextRequest) -> int | None:
+    def max_prompt_bytes(self, request: types.TextRequest) -> int | None:
         """Return how long the prompt of a request may be; None if the model's context window is unknown."""
         if self.window is None:
             return None
         return max(0, int((self.window - self.output_tokens(request) - MARGIN_TOKENS) * self.bytes_per_token))
 
-    def with_limit(self, request: TextRequest, prompt_bytes: int) -> TextRequest:
+    def with_limit(self, request: types.TextRequest, prompt_bytes: int) -> types.TextRequest:
         """Return the request with the limit of its answer, which a model that thinks may exceed by an allowance."""
         tokens = self.output_tokens(request) + (THINKING_TOKENS if self.thinks else 0)
         return self.clamp(replace(request, max_tokens=tokens), prompt_bytes)
 
-    def clamp(self, request: TextRequest, prompt_bytes: int) -> TextRequest:
+    def clamp(self, request: types.TextRequest, prompt_bytes: int) -> types.TextRequest:
         """Return the request with a limit that fits into the context window beside the prompt."""
         if self.window is None or request.max_tokens is None:
             return request
@@ -749,7 +697,7 @@ class ModelProfile:
             return minimum
         return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_EXTENSION * minimum)
 
-    def learn(self, result: TextResult, call: ModelCall) -> None:
+    def learn(self, result: types.TextResult, call: ModelCall) -> None:
         """Learn from an answer and its record."""
         if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
             self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)

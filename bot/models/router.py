@@ -37,6 +37,7 @@ from bot.errors import (
     PromptTooLong,
     ToolsRefused,
 )
+from bot.models import types
 from bot.models.handler import (
     MAX_RETRY_SECONDS,
     MORE_TOKENS,
@@ -48,31 +49,13 @@ from bot.models.handler import (
     PendingCall,
     R,
     Reserve,
-    ServerQueue,
     StreamOutput,
     attempt_call,
     count_bytes,
     count_prompt_bytes,
     measure_audio,
 )
-from bot.models.types import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ImageDescriptionRequest,
-    ImageRequest,
-    ImageResult,
-    ModelRequest,
-    ModelType,
-    ModerationRequest,
-    ModerationResult,
-    Purpose,
-    SpeechRequest,
-    SpeechResult,
-    TextRequest,
-    TextResult,
-    Tool,
-    TranscriptionRequest,
-)
+from bot.models.types import ModelType
 from bot.prompts.reply_parser.field_scanner import first_object, read_mapping
 from bot.prompts.reply_parser.reader import read_reply
 from bot.text import shorten
@@ -93,7 +76,7 @@ class RefusedTools:
         self._provider = provider
         self._refused: set[str] = set()
 
-    async def call(self, request: TextRequest, send: Callable[[TextRequest], Awaitable[R]]) -> R:
+    async def call(self, request: types.TextRequest, send: Callable[[types.TextRequest], Awaitable[R]]) -> R:
         """Return what `send` returns for the request without the tools that are refused.
 
         Those not known yet are found by leaving out those that the refusal names, else half of them: n tools, one of
@@ -128,7 +111,7 @@ class RefusedTools:
         self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
         return result if result is not None else await send(replace(request, tools=()))
 
-    def _leave_out(self, tools: Iterable[Tool], cause: str) -> None:
+    def _leave_out(self, tools: Iterable[types.Tool], cause: str) -> None:
         for tool in tools:
             self._refused.add(_identify(tool))
             logger.warning(
@@ -140,11 +123,11 @@ class RefusedTools:
             )
 
 
-def _identify(tool: Tool) -> str:
+def _identify(tool: types.Tool) -> str:
     return f"{tool.name} {json.dumps(dict(tool.parameters), sort_keys=True)}"
 
 
-def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, Tool]) -> list[str]:
+def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, types.Tool]) -> list[str]:
     """Return the tools that the cause of a refusal names, or the one whose index it names."""
     named = [key for key in sent if re.search(rf"(?<![\w-]){re.escape(tools[key].name)}(?![\w-])", cause)]
     indexes = [int(index) for index in INDEX.findall(cause) if int(index) < len(sent)]
@@ -353,25 +336,12 @@ class HandlerHealth:
             self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
 
 
-@dataclass(eq=False)
 class HandlerClient:
-    """Calls one handler, with a limit of concurrent calls, which their owners share.
+    """Calls one handler of a router, with a limit of concurrent calls, which their owners share."""
 
-    `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
-    In the context of `leave_slot` a call waits while the handler rests.
-    """
-
-    handler: ModelHandler
-    _policy: CallPolicy
-    _reserve: Reserve
-    _on_retry: OnRetry
-    _list_owners: ListOwners
-    _profiles: dict[tuple[str, str], ModelProfile]
-    _queues: dict[str, ServerQueue]
-    _leave_slot: LeaveSlot
-
-    def __post_init__(self) -> None:
-        self.health = HandlerHealth(self.handler, self._policy.time)
+    def __init__(self, handler: ModelHandler, router: "ModelRouter") -> None:
+        self.handler, self._router, self._policy = handler, router, router._policy
+        self.health = HandlerHealth(handler, self._policy.time)
         self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
 
@@ -385,7 +355,7 @@ class HandlerClient:
         try:
             while True:
                 pending = await self._wait_for_health(pending, has_next=has_next)
-                owners, size = self._list_owners(), count_bytes(pending.request)
+                owners, size = self._router._list_owners(), count_bytes(pending.request)
                 # The memory first: what holds some, such as an attachment, also waits for a slot.
                 async with self._policy.memory.hold(size), self._slots.hold(owners):
                     if self.health.find_obstacle():  # it came while the call waited for its slot
@@ -409,12 +379,12 @@ class HandlerClient:
         can_wait = not has_next and pending.max_retries is None and self._policy.max_retries > 0
         end_time = monotonic() + MAX_RETRY_SECONDS - pending.waited_seconds if can_wait else -inf
         started_at = monotonic()
-        async with self._leave_slot():
+        async with self._router.leave_slot():
             while obstacle := self.health.find_obstacle():
                 left, delay = end_time - monotonic(), self.health.find_delay()
                 if left <= 0 or delay > left:
                     raise ModelUnavailable(obstacle)
-                self._on_retry(self.handler, ModelUnavailable(obstacle), delay)
+                self._router._on_retry(self.handler, ModelUnavailable(obstacle), delay)
                 await self.health.wait(delay or left)
         return replace(pending, waited_seconds=pending.waited_seconds + monotonic() - started_at)
 
@@ -427,16 +397,16 @@ class HandlerClient:
             except Exception as error:  # the call itself reports what is wrong with the server
                 logger.debug("%s: the model is not described: %s", self.handler.name, error)
         key = (self.handler.name, (info and info.name) or self.handler.type)
-        profile = self._profiles.setdefault(key, ModelProfile(self.handler.name))
+        profile = self._router._profiles.setdefault(key, ModelProfile(self.handler.name))
         if info is not None:
             profile.update(info)
         return profile
 
     async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
         profile = await self.profile()
-        named = pending.request.model if isinstance(pending.request, TextRequest) else ""
+        named = pending.request.model if isinstance(pending.request, types.TextRequest) else ""
         pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
-        if not isinstance(pending.request, TextRequest):
+        if not isinstance(pending.request, types.TextRequest):
             return await self._retry(pending, profile, has_next=has_next)
         prompt_bytes = count_prompt_bytes(pending.request)
         max_bytes = profile.max_prompt_bytes(pending.request)
@@ -446,7 +416,7 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        async def send(request: TextRequest, min_tokens: int) -> R:
+        async def send(request: types.TextRequest, min_tokens: int) -> R:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
             limited = replace(pending, request=request, min_tokens=min_tokens)
             return await self._retry(limited, profile, has_next=has_next)
@@ -455,7 +425,7 @@ class HandlerClient:
         thought_before, factor = profile.thinks, profile.factor
         min_tokens = profile.min_tokens(pending.request)
         result = await self._refused_tools.call(request, partial(send, min_tokens=min_tokens))
-        if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
+        if factor > 1 or not (isinstance(result, types.TextResult) and ends_too_early(result)):
             return result
         if profile.thinks == thought_before:
             profile.learn_factor()
@@ -472,12 +442,12 @@ class HandlerClient:
         """Call the handler once, and learn from its answer."""
         prompt_bytes = count_prompt_bytes(pending.request)
         first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
-        if isinstance(pending.request, TextRequest):
+        if isinstance(pending.request, types.TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
-        queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
-        attempt = Attempt(first_seconds, queue, self.health.model)
+        queue = self._router._queues.setdefault(self.handler.name, []) if profile.is_local else None
+        attempt = Attempt(pending.output, self._policy, first_seconds, queue, self.health.model)
         try:
-            result = await attempt_call(self.handler, pending, self._policy, self._reserve, attempt)
+            result = await attempt_call(self.handler, pending, self._router._reserve, attempt)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
@@ -492,7 +462,7 @@ class HandlerClient:
         finally:
             self.health.calls += attempt.call is not None  # as the costs count them: each attempt
         self.health.model = result.model
-        if isinstance(result, TextResult) and attempt.call is not None:
+        if isinstance(result, types.TextResult) and attempt.call is not None:
             profile.learn(result, attempt.call)
             if attempt.first_piece_seconds is not None and prompt_bytes:
                 profile.learn_speed(prompt_bytes, attempt.first_piece_seconds)
@@ -515,7 +485,7 @@ class HandlerClient:
                 delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
                     raise
-                self._on_retry(self.handler, error, delay)
+                self._router._on_retry(self.handler, error, delay)
             except InvalidAnswer:
                 if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
                     raise
@@ -540,7 +510,7 @@ MAX_PROBLEMS = 8
 MAX_READING_RETRIES = 1  # a reply waits for the description of an attachment, and goes on without it
 
 
-def ends_too_early(result: TextResult) -> bool:
+def ends_too_early(result: types.TextResult) -> bool:
     """Return whether the limit ended an answer before its text began, or within the arguments of a call."""
     if not result.is_truncated:
         return False
@@ -581,26 +551,16 @@ class ModelRouter:
         self._on_retry = on_retry
         self._record = record
         self._list_owners = list_owners
-        self._profiles: dict[tuple[str, str], ModelProfile] = {}
-        self._queues: dict[str, ServerQueue] = {}
+        self._profiles: dict[tuple[str, str], ModelProfile] = {}  # by plugin and model
+        self._queues: dict[str, list[Attempt]] = {}  # of servers on this machine, by plugin
         self._sampling = sampling or {}
         self._answer_form = answer_form
         self.leave_slot: LeaveSlot = nullcontext
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
-        client = HandlerClient(
-            handler,
-            self._policy,
-            self._reserve,
-            self._on_retry,
-            self._list_owners,
-            self._profiles,
-            self._queues,
-            lambda: self.leave_slot(),
-        )
         clients = self._clients[handler.type]
-        clients.append(client)
+        clients.append(HandlerClient(handler, self))
         clients.sort(key=lambda client: -client.handler.priority)
 
     def record(self, call: ModelCall) -> None:
@@ -651,7 +611,7 @@ class ModelRouter:
         profile = await self.profile(kind)
         return profile is not None and profile.is_tiny
 
-    async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
+    async def text(self, request: types.TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> types.TextResult:
         """Generate a text.
 
         Raises ModelUnavailable with every handler's failure, or the only ModelError there was; ModelRefused
@@ -659,9 +619,11 @@ class ModelRouter:
         """
         values = self._sampling.get(kind, {})
         missing = {name: value for name, value in values.items() if getattr(request, name) is None}
-        return await self._call(kind, replace(request, **missing) if missing else request, TextResult)
+        return await self._call(kind, replace(request, **missing) if missing else request, types.TextResult)
 
-    async def object(self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL) -> M:
+    async def object(
+        self, object_type: type[M], request: types.TextRequest, kind: ModelType = ModelType.OBJECT_SMALL
+    ) -> M:
         """Generate an object that fits a pydantic model; ask for a repair once if it does not.
 
         Raises ModelError if the repaired object does not fit either, and as `text` does.
@@ -681,7 +643,7 @@ class ModelRouter:
                 f"{prompt}\n\nThis was your answer:\n{shorten(response.text, MAX_QUOTE_LENGTH)}\n\n"
                 f"It does not fit:\n{error}\nGive it again, corrected."
             )
-        repaired = await self.text(replace(request, prompt=repair, purpose=Purpose.REPAIR), kind)
+        repaired = await self.text(replace(request, prompt=repair, purpose=types.Purpose.REPAIR), kind)
         try:
             return _parse_object(object_type, repaired.text)
         except ValueError as error:
@@ -689,18 +651,18 @@ class ModelRouter:
 
     async def embed(
         self, texts: Sequence[str], *, first_handler_only: bool = False, is_question: bool = False
-    ) -> EmbeddingResult:
+    ) -> types.EmbeddingResult:
         """Return the embeddings of texts; raises as `text` does.
 
         With `first_handler_only` there is no failover, because vectors of different models cannot be
         compared. With `is_question` the texts are not stored but searched for: a reply waits, so the request is not
         retried.
         """
-        request = EmbeddingRequest(tuple(texts), is_question=is_question)
+        request = types.EmbeddingRequest(tuple(texts), is_question=is_question)
         max_handlers = 1 if first_handler_only else None
         max_retries = 0 if is_question else None
         return await self._call(
-            ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, max_retries=max_retries
+            ModelType.TEXT_EMBEDDING, request, types.EmbeddingResult, max_handlers, max_retries=max_retries
         )
 
     async def embed_question(self, text: str) -> tuple[Sequence[float] | None, str]:
@@ -711,27 +673,27 @@ class ModelRouter:
                 return result.vectors[0], result.model
         return None, ""
 
-    async def describe(self, request: ImageDescriptionRequest) -> TextResult:
+    async def describe(self, request: types.ImageDescriptionRequest) -> types.TextResult:
         """Describe an image, with at most one retry of a busy model; raises as `text` does."""
-        return await self._call(ModelType.IMAGE_DESCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)
+        return await self._call(ModelType.IMAGE_DESCRIPTION, request, types.TextResult, max_retries=MAX_READING_RETRIES)
 
-    async def transcribe(self, request: TranscriptionRequest) -> TextResult:
+    async def transcribe(self, request: types.TranscriptionRequest) -> types.TextResult:
         """Transcribe a recording, with at most one retry of a busy model; raises as `text` does."""
         seconds = await asyncio.to_thread(measure_audio, request.audio)
         request = replace(request, seconds=seconds)
-        return await self._call(ModelType.TRANSCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)
+        return await self._call(ModelType.TRANSCRIPTION, request, types.TextResult, max_retries=MAX_READING_RETRIES)
 
-    async def draw(self, request: ImageRequest) -> ImageResult:
+    async def draw(self, request: types.ImageRequest) -> types.ImageResult:
         """Generate an image; raises as `text` does."""
-        return await self._call(ModelType.IMAGE, request, ImageResult)
+        return await self._call(ModelType.IMAGE, request, types.ImageResult)
 
-    async def speak(self, request: SpeechRequest) -> SpeechResult:
+    async def speak(self, request: types.SpeechRequest) -> types.SpeechResult:
         """Generate speech from a text; raises as `text` does."""
-        return await self._call(ModelType.TEXT_TO_SPEECH, request, SpeechResult)
+        return await self._call(ModelType.TEXT_TO_SPEECH, request, types.SpeechResult)
 
-    async def moderate(self, request: ModerationRequest) -> ModerationResult:
+    async def moderate(self, request: types.ModerationRequest) -> types.ModerationResult:
         """Find out whether a text is harmful, without a retry: a message waits for it. Raises as `text` does."""
-        return await self._call(ModelType.MODERATION, request, ModerationResult, max_retries=0)
+        return await self._call(ModelType.MODERATION, request, types.ModerationResult, max_retries=0)
 
     def _candidates(self, kind: ModelType) -> list[HandlerClient]:
         for candidate in (kind, *FALLBACK_TYPES.get(kind, ())):
@@ -742,7 +704,7 @@ class ModelRouter:
     async def _call(
         self,
         kind: ModelType,
-        request: ModelRequest,
+        request: types.ModelRequest,
         result_type: type[R],
         max_handlers: int | None = None,
         *,
@@ -751,10 +713,10 @@ class ModelRouter:
         candidates = self._candidates(kind)[:max_handlers]
         if not candidates:
             raise ModelUnavailable(f"no plugin of this agent provides {kind}; load one that does")
-        sink = request.sink if isinstance(request, TextRequest) else None
+        sink = request.sink if isinstance(request, types.TextRequest) else None
         pending = PendingCall(kind, request, result_type, StreamOutput(sink), max_retries)
         attempts: list[tuple[HandlerClient, PendingCall[R]]] = [(client, pending) for client in candidates]
-        if isinstance(request, TextRequest) and request.model:  # only the first handler is meant
+        if isinstance(request, types.TextRequest) and request.model:  # only the first handler is meant
             unnamed: PendingCall[R] = replace(pending, request=replace(request, model=""))
             attempts = attempts[:1] + [(client, unnamed) for client in candidates]
         errors: list[ModelError] = []

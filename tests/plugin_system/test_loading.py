@@ -29,7 +29,7 @@ from bot.plugin_system.loading import (
 )
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Layer, Settings
-from plugins.openai.models import OpenAISettings
+from plugins.openai import OpenAISettings
 
 ROOT = Path(__file__).parents[2]
 SMALL_MODEL = "set EMBEDDINGS_MODEL to multilingual-e5-small, a model of 95 MB on this computer"

@@ -32,8 +32,8 @@ from bot.plugin_system.components import Model
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
 from plugins.anthropic.client import large as claude
+from plugins.openai import large as gpt
 from plugins.openai import plugin as openai
-from plugins.openai.models import large as gpt
 from tests.plugins.loopback import Sink
 
 PEERS = Path(__file__).parents[2] / ".peers"

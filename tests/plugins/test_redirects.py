@@ -10,8 +10,8 @@ from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.anthropic import plugin as anthropic_plugin
 from plugins.anthropic.client import Client as AnthropicClient
+from plugins.openai import Client as OpenAIClient
 from plugins.openai import plugin as openai_plugin
-from plugins.openai.models import Client as OpenAIClient
 from tests.plugins.anthropic.test_anthropic import message
 from tests.plugins.loopback import Answer, Loopback, Sink, loopback
 from tests.plugins.openai.wire import completion

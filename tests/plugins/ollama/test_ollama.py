@@ -22,8 +22,7 @@ from bot.models import (
 )
 from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
-from plugins.ollama import plugin
-from plugins.ollama.models import OllamaClient, OllamaSettings, describe_image, embed, large, small
+from plugins.ollama import OllamaClient, OllamaSettings, describe_image, embed, large, plugin, small
 
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
 LLAMA = {"capabilities": ["completion", "tools"], "model_info": {"llama.context_length": 131072}}

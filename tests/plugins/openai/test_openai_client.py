@@ -22,12 +22,10 @@ from bot.models import (
     TextResult,
     Usage,
 )
-from bot.models.openai_compatible import complete
-from bot.models.openai_compatible.client import END_TOKENS
+from bot.models.openai_compatible import END_TOKENS, complete
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
-from plugins.openai import plugin
-from plugins.openai.models import Client, missing_settings
+from plugins.openai import Client, missing_settings, plugin
 
 KEY = "sk-a-key-of-the-tests"
 ANSWER_TEXT = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"

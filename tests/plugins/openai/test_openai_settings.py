@@ -3,7 +3,7 @@
 import pytest
 
 from bot.settings import load_settings
-from plugins.openai.models import OpenAISettings, missing_settings, privacy_statement
+from plugins.openai import OpenAISettings, missing_settings, privacy_statement
 
 THEIRS = {"OPENAI_BASE_URL": "https://elsewhere.example/v1"}
 OURS = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}

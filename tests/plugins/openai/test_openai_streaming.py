@@ -12,7 +12,7 @@ from bot.events import ModelUsed
 from bot.models import ModelBusy, ModelError, ModelUnavailable, TextRequest, TextResult, Tool, ToolCall, Usage
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness
-from plugins.openai.models import Client, large
+from plugins.openai import Client, large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
 from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_harness
 

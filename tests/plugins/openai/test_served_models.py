@@ -8,8 +8,7 @@ from aiohttp.test_utils import TestServer
 
 from bot.models import ModelRefused, TextRequest
 from bot.testing import running_agent
-from plugins.openai import plugin
-from plugins.openai.models import large
+from plugins.openai import large, plugin
 from tests.plugins.openai.wire import completion
 
 

@@ -13,7 +13,7 @@ from bot.models import InvalidAnswer, ModelBusy, ModelError, ModelRefused, Promp
 from bot.models.handler import ModelProfile
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness
-from plugins.openai.models import Client
+from plugins.openai import Client
 from tests.plugins.loopback import Answer, Loopback, Sink, loopback
 from tests.plugins.openai.wire import KEY, completion, open_harness
 

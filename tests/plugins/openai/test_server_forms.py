@@ -23,8 +23,7 @@ from bot.models import (
 )
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, running_agent
-from plugins.openai import plugin
-from plugins.openai.models import Client
+from plugins.openai import Client, plugin
 from tests.plugins.loopback import Answer, Asked, Loopback, Sink, loopback
 from tests.plugins.openai.wire import completion, delta, finish, open_harness
 

@@ -13,8 +13,7 @@ from bot import Outcome, Settings
 from bot.models import EmbeddingRequest, ImageDescriptionRequest, ModelRefused, TextRequest, Tool, ToolCall, Usage
 from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
-from plugins.openrouter import plugin
-from plugins.openrouter.models import OpenRouterSettings, describe_image, embed, large
+from plugins.openrouter import OpenRouterSettings, describe_image, embed, large, plugin
 from tests.plugins.loopback import Sink
 
 KEY = "sk-or-a-key-of-the-tests"
