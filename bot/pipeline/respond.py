@@ -38,7 +38,6 @@ from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
-from bot.prompts.reply_parser.dialects import name_positional
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
     MAX_ACTIONS,
@@ -174,8 +173,7 @@ def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Action[
     """Return the actions of a reply with their parameters, an action once for each set of parameters."""
     if reply.calls:
         calls = [*((name, {}) for name in reply.actions[: -len(reply.calls)]), *reply.calls]
-        found = [(name, registry.find_action(name), values) for name, values in calls]
-        return [(name, action, _name_positional(values, action)) for name, action, values in found]
+        return [(name, registry.find_action(name), values) for name, values in calls]
     parameters = {fold_name(name): [values, *reply.repeated.get(name, ())] for name, values in reply.parameters.items()}
     named = [(name, folded, registry.find_action(folded)) for name in reply.actions if (folded := fold_name(name))]
     remaining, taken = Counter(folded for _, folded, _ in named), Counter[str]()
@@ -190,11 +188,6 @@ def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Action[
         taken[folded] += len(added)
         requested += [(name, action, values) for values in added]
     return requested[:MAX_ACTIONS]
-
-
-def _name_positional(values: Mapping[str, object], action: Action[Any] | None) -> Mapping[str, object]:
-    fields = action.arguments.model_fields if action is not None else {}
-    return name_positional(values, [field.alias or name for name, field in fields.items()])
 
 
 def call_key(action: Action[Any], parameters: Mapping[str, Any]) -> str:

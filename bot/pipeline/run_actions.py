@@ -86,6 +86,7 @@ from bot.pipeline.respond import (
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRMED_WORKER, Registry, ask_to_confirm, confirmed_operation, fold_name
+from bot.prompts.reply_parser.dialects import name_positional
 from bot.prompts.reply_parser.reader import NO_CONTEXT, NextStep, Reply, read_object
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY, PARAMETER_REPAIR, REPLY
 from bot.receipts import NotedAction
@@ -818,6 +819,7 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     schema, inner = action.spec.parameters, None
+    parameters = name_positional(parameters, list(schema.get("properties", {})))
     if len(parameters) == 1 and (wrapper := WRAPPERS & parameters.keys() - schema.get("properties", {}).keys()):
         inner = _read_json(parameters[next(iter(wrapper))])
     parameters = inner if isinstance(inner, Mapping) else parameters

@@ -90,6 +90,11 @@ async def test_the_loop_ends_when_the_model_finishes() -> None:
     assert "The request was: Find it" in requests[-1].prompt
 
 
+async def test_a_step_may_be_a_call_in_the_text_with_positional_arguments() -> None:
+    _, turn, _ = await work('<tool_call>find("a")</tool_call>', step(finish=True))
+    assert turn.state.data["found"] == ["a"]
+
+
 @pytest.mark.failure("F-19")
 async def test_the_loop_ends_after_the_maximum_number_of_steps() -> None:
     rounds = [step("FIND", f'{{"what": "{number}"}}') for number in range(50)]

@@ -134,12 +134,6 @@ def test_parameters_are_assigned_to_their_action_by_any_of_its_names(named: str)
     assert call.parameters == {"city": "Oslo"}
 
 
-def test_positional_arguments_of_a_call_left_in_the_text_are_assigned_in_the_order_of_parameters() -> None:
-    raw = '<tool_call>forecast("Oslo")</tool_call>'
-    [call] = plan_reply(read_reply(raw), REGISTRY).calls
-    assert call.parameters == {"city": "Oslo"}
-
-
 def test_a_very_long_unknown_name_is_shortened() -> None:
     [name] = plan_reply(Reply(actions=("X" * 500,)), REGISTRY).unknown
     assert len(name) <= 60

@@ -281,6 +281,7 @@ async def test_an_interrupted_action_is_repeated_only_if_its_effect_allows_it(
         ({"city": "Oslo", "days": "many"}, "days: Input should be a valid integer"),
         ({"city": "Oslo", "extra": 1}, "extra: Extra inputs are not permitted"),
         ({"city": ["Oslo"]}, "city: Input should be a valid string"),
+        ({"0": "Oslo", "1": 2, "2": 3}, "2: Extra inputs are not permitted"),
     ],
 )
 async def test_parameters_that_do_not_fit_never_reach_the_action(given: dict[str, Any], problem: str) -> None:
@@ -303,9 +304,12 @@ async def test_parameters_that_do_not_fit_never_reach_the_action(given: dict[str
         ({"city": "Oslo", "days": None}, ("Oslo", 1)),
         ({"city": "Oslo", "days": "null"}, ("Oslo", 1)),
         ({"city": "null"}, ("null", 1)),
+        ({"0": "Oslo"}, ("Oslo", 1)),
+        ({"0": "Oslo", "1": 2}, ("Oslo", 2)),
+        ({"0": "Oslo", "days": "3"}, ("Oslo", 3)),
     ],
 )
-async def test_wrapped_arguments_and_nulls_are_read_without_asking_a_model(
+async def test_wrapped_and_positional_arguments_and_nulls_are_read_without_asking_a_model(
     given: dict[str, Any], read: tuple[str, int]
 ) -> None:
     async with running_agent(model=ScriptedModel("No idea.")) as harness:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from bot.prompts.reply_parser.field_scanner import decode_value, parse_object, parse_tags, read_mapping
+from bot.prompts.reply_parser.field_scanner import decode_value, parse_object, parse_tags, read_literal, read_mapping
 
 MAX_PYTHON_LENGTH = 20_000  # characters; a longer text is not read as Python
 MAX_CALLS = 64
@@ -145,7 +145,7 @@ def is_positional(call: WrittenCall) -> bool:
 
 def name_positional(arguments: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
     """Return arguments with the positional ones under the names of parameters, given in order; surplus ones stay."""
-    if "0" not in arguments:
+    if "0" not in arguments or "0" in names:
         return arguments
     by_position = {str(index): name for index, name in enumerate(names)}
     return {by_position.get(key, key): value for key, value in arguments.items()}
@@ -180,8 +180,10 @@ def _call_from_node(node: ast.expr) -> WrittenCall:
     if len(node.args) == 1 and isinstance(node.args[0], ast.Dict) and not node.keywords:
         value = read_mapping(ast.unparse(node.args[0]))[0]
         return WrittenCall(clean_name(ast.unparse(node.func)), value if isinstance(value, dict) else {})
-    arguments: dict[str, object] = {str(index): ast.literal_eval(value) for index, value in enumerate(node.args)}
-    arguments |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
+    arguments = {str(index): read_literal(value) for index, value in enumerate(node.args)}
+    for keyword in node.keywords:
+        value = read_literal(keyword.value)
+        arguments |= {keyword.arg: value} if keyword.arg else dict(value)  # type: ignore[call-overload]  # TypeError
     return WrittenCall(clean_name(ast.unparse(node.func)), arguments)
 
 

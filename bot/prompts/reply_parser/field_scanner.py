@@ -568,7 +568,7 @@ def _read_python(text: str) -> tuple[object, int] | None:
     without_comments = _COMMENT.sub("", text)
     for candidate in (without_comments, _UNQUOTED_KEY.sub(r'\1"\2":', without_comments)):
         try:
-            value = ast.literal_eval(candidate.strip())
+            value = read_literal(candidate.strip())
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
             value = None
         if isinstance(value, dict | list):
@@ -576,6 +576,22 @@ def _read_python(text: str) -> tuple[object, int] | None:
         if candidate != text and (decoded := decode_value(candidate)) and not candidate[decoded[1] :].strip():
             return decoded[0], len(text)
     return None
+
+
+class _JsonConstants(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        constants = {"true": True, "false": False, "null": None}
+        return ast.Constant(constants[node.id]) if node.id in constants else node
+
+
+def read_literal(source: str | ast.expr) -> object:
+    """Return the JSON value that a Python literal is, in which `true`, `false` and `null` may be used.
+
+    Raises SyntaxError, ValueError, TypeError, MemoryError or RecursionError for anything else, such as bytes or sets.
+    """
+    node = ast.parse(source, mode="eval").body if isinstance(source, str) else source
+    value = ast.literal_eval(_JsonConstants().visit(node))
+    return json.loads(fix_surrogates(json.dumps(value, ensure_ascii=False, allow_nan=False)))
 
 
 def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:

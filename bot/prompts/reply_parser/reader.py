@@ -180,7 +180,7 @@ _NAMED_CALL = re.compile(
     r"\[?(?:await |\w{1,32} = |print\()?(?P<name>[A-Za-z_]\w{1,127})(?=[({])",
     re.MULTILINE | re.IGNORECASE,
 )
-_BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|\{)|\{\w+:)[^\n]*\Z")
+_BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|[{\"'])|\{\w+:)[^\n]*\Z")
 _BEHIND_CALL = re.compile(r"(?<!\s)\s*+(?:</code>|```|<end_code>)\s*+\Z")
 _ATTRIBUTE_CALL = re.compile(r"<([A-Za-z]\w{1,127})((?:\s+\w{1,64}=\"[^\"<>]{0,2000}\")*)\s*/>\s*\Z")
 _ATTRIBUTE = re.compile(r"(\w{1,64})=\"([^\"<>]{0,2000})\"")
