@@ -52,7 +52,6 @@ def test_every_row_says_what_the_name_is_here_how_it_differs_and_which_test_show
     assert broken == []
 
 
-@pytest.mark.long
 def test_every_test_that_is_named_exists() -> None:
     named = [row[3].strip("` ").partition("::") for row in ROWS]
     missing = [
