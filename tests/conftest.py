@@ -35,7 +35,7 @@ PRELOADED = (
 )
 
 # A slow machine is no failure: examples have no deadline, and slow generation is no health problem.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 pytest_plugins = ["tests.postgres"]
 

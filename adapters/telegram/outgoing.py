@@ -290,7 +290,9 @@ class FormattedText:
         start += len(piece) - len(piece.lstrip("\n"))
         piece = piece.strip("\n").rstrip()
         end = start + len(piece)
-        clipped = (replace(span, start=max(span.start, start), end=min(span.end, end)) for span in self.spans)
+        clipped = (
+            replace(span, start=max(span.start, start), end=max(start, min(span.end, end))) for span in self.spans
+        )
         shifted = (replace(span, start=span.start - start, end=span.end - start) for span in clipped)
         return FormattedText(piece, tuple(span for span in shifted if piece[span.start : span.end].strip()))
 

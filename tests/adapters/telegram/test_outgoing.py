@@ -678,6 +678,7 @@ def test_every_letter_of_a_text_arrives(markdown: str) -> None:
 
 
 @given(st.lists(st.sampled_from([*PIECES, "[", "](https://a.b)", "![", "1. "]), max_size=40).map("".join))
+@example("```\n```\n```\n\n\na|b\n--|--\nc|d\n\n")
 def test_entities_are_nested_as_telegram_requires(markdown: str) -> None:
     result = outgoing.parse_markdown(markdown)
     assert all(result.text[span.start : span.end].strip() for span in result.spans)
