@@ -163,7 +163,7 @@ def _hold_costs(
     TAKE_LOCK.rows(connection, agent)
     member = FIND_MEMBER.rows(connection, agent, worker)
     if entries and not (member and member[0][1] == number):
-        add_costs(agent, entries, connection)
+        add_costs(connection, agent, entries)
     if not member:
         return None
     keys = [(agent, day, GROUPINGS_BY_SCOPE[hold.scope], *_ids_of(hold)) for hold in holds]
@@ -189,7 +189,7 @@ def _erased_usage(connection: Connection, agent: int, day: str, holds: Sequence[
     """Return what the person of each limit had used when their data was erased; nothing for other limits."""
     if all(hold.scope is not LimitScope.PERSON for hold in holds):
         return [(0, 0)] * len(holds)
-    erased = find_erased_usage(agent, date.fromisoformat(day), connection)
+    erased = find_erased_usage(connection, agent, date.fromisoformat(day))
     return [_sum(erased.of(hold.key)) if hold.scope is LimitScope.PERSON else (0, 0) for hold in holds]
 
 
