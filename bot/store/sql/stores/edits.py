@@ -383,7 +383,7 @@ class SqlEdits(SqlStorePart):
     async def erase_entity(
         self, entity_id: UUID, now: datetime, on_cancelled: OnCancelled | None = None
     ) -> ErasureResult:
-        return await Erasure(self._database, self._agent, entity_id, now, on_cancelled).run()
+        return await Erasure(self._database, self._agent_row, entity_id, now, on_cancelled).run()
 
     @writes
     def migrate_room(self, connection: Connection, room_id: UUID, world: World, room: Room) -> list[Delivery]:
