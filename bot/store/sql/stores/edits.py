@@ -155,11 +155,12 @@ def _cancel_open_work(
     return result
 
 
-def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> Memory | None:
+def _store_reaction(agent_row: AgentRow, reaction: Reaction, connection: Connection) -> Memory | None:
+    agent = agent_row.number
     memory = reaction.to_memory(_find_message(agent, reaction.room.id, reaction.message_id, connection))
     if _find_memories(connection, agent, [memory.id]):
         return None
-    put_environment(connection, agent, [(reaction.world, reaction.room, reaction.author)])
+    put_environment(connection, agent_row, [(reaction.world, reaction.room, reaction.author)])
     put_memories(connection, agent, [memory])
     return memory
 
@@ -214,7 +215,7 @@ class SqlEdits(SqlStorePart):
         return await self._database.write(partial(_cancel_open_work, self._agent, room_ids, now, reason))
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
-        return await self._database.write(partial(_store_reaction, self._agent, reaction))
+        return await self._database.write(partial(_store_reaction, self._agent_row, reaction))
 
     async def find_message(self, room_id: UUID, message_id: str) -> UUID | None:
         return await self._database.read(partial(_find_message, self._agent, room_id, message_id))
