@@ -50,7 +50,6 @@ from bot.models.handler import (
     R,
     Reserve,
     StreamOutput,
-    attempt_call,
     count_bytes,
     count_prompt_bytes,
     measure_audio,
@@ -445,9 +444,9 @@ class HandlerClient:
         if isinstance(pending.request, types.TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
         queue = self._router._queues.setdefault(self.handler.name, []) if profile.is_local else None
-        attempt = Attempt(pending.output, self._policy, first_seconds, queue, self.health.model)
+        attempt = Attempt(self.handler, pending, self._policy, first_seconds, queue, self.health.model)
         try:
-            result = await attempt_call(self.handler, pending, self._router._reserve, attempt)
+            result = await attempt.run(self._router._reserve)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
@@ -552,7 +551,7 @@ class ModelRouter:
         self._record = record
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}  # by plugin and model
-        self._queues: dict[str, list[Attempt]] = {}  # of servers on this machine, by plugin
+        self._queues: dict[str, list[Attempt[Any]]] = {}  # of servers on this machine, by plugin
         self._sampling = sampling or {}
         self._answer_form = answer_form
         self.leave_slot: LeaveSlot = nullcontext
