@@ -16,7 +16,7 @@ import re
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from itertools import count
+from itertools import count, product
 from math import ceil, inf
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -96,7 +96,8 @@ class SharedBudget:
     """Holds parts of the limits in the store, so that all processes together exceed none.
 
     A call that fits into what is held asks no store. While much is left, some is held ahead; what is not needed is
-    returned after a second, or at once when little is left. Costs are stored in the transaction that asks.
+    returned after a second, or at once when little is left. Costs are stored in the transaction that asks:
+    `take_costs` hands over those that are not stored yet, `on_stored` is called once they are.
     """
 
     def __init__(self, limits: SharedLimits) -> None:
@@ -112,14 +113,8 @@ class SharedBudget:
         self._was_member = False
         self._absent_since: float | None = None
         self._news: dict[LimitKey, CostUsage] = {}
-        self._take_costs: Callable[[], list[CostEntry]] = list
-        self._on_stored: Callable[[Sequence[CostEntry]], object] = len
-
-    def bind(
-        self, take_costs: Callable[[], list[CostEntry]], on_stored: Callable[[Sequence[CostEntry]], object]
-    ) -> None:
-        """Set the function that hands over the costs that are not stored yet, and what is called once they are."""
-        self._take_costs, self._on_stored = take_costs, on_stored
+        self.take_costs: Callable[[], list[CostEntry]] = list
+        self.on_stored: Callable[[Sequence[CostEntry]], object] = len
 
     async def start(self, usage: CostUsage, keys: Sequence[LimitKey], limits: Sequence[Limit], day: date) -> bool:
         """Reserve for a call; return False if the limits leave too little at present.
@@ -165,10 +160,6 @@ class SharedBudget:
         """Stop what returns holds in the background; a last `flush` follows."""
         await self._returns.cancel()
 
-    async def pause(self) -> None:
-        """Wait a moment before another attempt."""
-        await asyncio.sleep(RETRY_SECONDS)
-
     def _has_room(self, usage: CostUsage, keys: Sequence[LimitKey], day: date) -> bool:
         return day == self._day and all(self._states[key].has_room_for(usage) for key in keys)
 
@@ -207,7 +198,7 @@ class SharedBudget:
         holds = [self._build_hold(key, batch, limits, usage if key in keys else None) for key in asked]
         answers = await self._limits.hold_costs(day, holds, batch.entries, batch.number)
         self._batch = None
-        self._on_stored(batch.entries)
+        self.on_stored(batch.entries)
         for key, stored in batch.usage.items():
             self._states[key].unstored.add(stored, -1)
         for key, hold, answer in zip(asked, holds, answers or (), strict=answers is not None):
@@ -221,7 +212,7 @@ class SharedBudget:
 
     def _next_batch(self) -> _Batch:
         usage = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
-        return _Batch(next(self._numbers), self._take_costs(), usage)
+        return _Batch(next(self._numbers), self.take_costs(), usage)
 
     def _build_hold(self, key: LimitKey, batch: _Batch, limits: Sequence[Limit], wanted: CostUsage | None) -> CostHold:
         scope, owner = key
@@ -330,10 +321,10 @@ def load_prices(overrides: Sequence[str] = ()) -> PriceList:
     """Return the built-in price list with the operator's overrides: see `parse_price`."""
     content = _load_bundled_prices()
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
-    by_name |= {name: _price_per_call(dollars) for name, dollars in content["calls"].items()}
-    by_name |= {name: _price_per_minute(dollars) for name, dollars in content["minutes"].items()}
-    by_type = {kind: _price_per_call(dollars) for kind, dollars in content["unknown_calls"].items()}
-    by_type |= {kind: _price_per_minute(dollars) for kind, dollars in content["unknown_minutes"].items()}
+    by_type: dict[str, Price] = {}
+    for name, unit in (("calls", PER_CALL_SUFFIX), ("minutes", PER_MINUTE_SUFFIX)):
+        by_name |= {model: _build_price([dollars], unit) for model, dollars in content[name].items()}
+        by_type |= {kind: _build_price([dollars], unit) for kind, dollars in content[f"unknown_{name}"].items()}
     return PriceList(tuple(map(parse_price, (*overrides, FREE_MODELS))), by_name, content["as_of"], by_type)
 
 
@@ -347,41 +338,27 @@ def parse_price(text: str) -> tuple[str, Price]:
 
     Raises ValueError for anything else.
     """
-    pattern, separator, amounts = text.rpartition("=")
+    pattern, _, amounts = text.rpartition("=")
     unit = next((unit for unit in (PER_CALL_SUFFIX, PER_MINUTE_SUFFIX) if amounts.endswith(unit)), "")
     try:
         numbers = [float(amount) for amount in amounts.removesuffix(unit).split("/")]
     except ValueError:
         numbers = []
-    if not (pattern.strip() and separator) or not all(0 <= amount < MILLION for amount in numbers):
+    is_form = len(numbers) in ((1,) if unit else (2, 3)) or numbers == [0]
+    if not pattern.strip() or not is_form or not all(0 <= amount < MILLION for amount in numbers):
         raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
-    if unit and len(numbers) == 1:
-        return pattern.strip().lower(), PRICE_BUILDERS[unit](numbers[0])
-    if numbers == [0]:
-        numbers = [0, 0]
-    if len(numbers) not in (2, 3) or unit:
-        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
-    return pattern.strip().lower(), _build_price(numbers)
+    return pattern.strip().lower(), _build_price(numbers, unit)
 
 
-def _build_price(numbers: Sequence[float]) -> Price:
-    first, *_, last = numbers
+def _build_price(numbers: Sequence[float], unit: str = "") -> Price:
+    """Return the price per million tokens in, cached and out, in and out, or all of them; or that of one unit."""
+    first, last = numbers[0], numbers[-1]
+    if unit == PER_CALL_SUFFIX:
+        return Price(0, 0, 0, per_call=first)
+    if unit == PER_MINUTE_SUFFIX:
+        per_token = first * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
+        return Price(per_token, per_token, 0)
     return Price(first, numbers[1] if len(numbers) == 3 else first, last)
-
-
-def _price_per_call(dollars: float) -> Price:
-    return Price(0, 0, 0, per_call=dollars)
-
-
-def _price_per_minute(dollars: float) -> Price:
-    per_token = dollars * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
-    return Price(per_token, per_token, 0)
-
-
-PRICE_BUILDERS: Mapping[str, Callable[[float], Price]] = {
-    PER_CALL_SUFFIX: _price_per_call,
-    PER_MINUTE_SUFFIX: _price_per_minute,
-}
 
 
 def _normalize_model_name(name: str) -> str:
@@ -586,27 +563,25 @@ class Budget:
 
     def find_degradation(self, room_id: UUID | None, person_id: UUID | None) -> Degradation | None:
         """Return the step that the limits of a room and a person, and of all, put into effect now; None without one."""
-        usage, found = self._current_usage(), None
-        for scope, key in self._scopes(room_id, person_id):
-            found = self._degradation(usage, (scope, key), found)
-        return found
+        steps = (step for _, step in self._find_steps(self._scopes(room_id, person_id)))
+        return max(steps, key=lambda step: step.share, default=None)
 
     def find_degradations(self) -> dict[LimitKey, Degradation]:
         """Return the steps that are in effect now: for all, and for rooms and people by their own limits."""
-        usage = self._current_usage()
-        found = {key: self._degradation(usage, key) for key in usage.usage}
-        return {key: degradation for key, degradation in found.items() if degradation is not None}
-
-    def _degradation(self, usage: DailyUsage, key: LimitKey, found: Degradation | None = None) -> Degradation | None:
-        """Return the step of the limits of one scope, or `found` if it is of a limit of which more is used."""
-        for limit in self.limits if self.steps else ():
-            if limit.scope is not key[0]:
-                continue
-            share = limit.amount_of(usage.of(key)) / limit.maximum
-            reached = [step for start, step in self.steps if share + ROUNDING >= start]
-            if reached and (found is None or share > found.share):
-                found = Degradation(reached[-1], limit.setting, share)
+        found: dict[LimitKey, Degradation] = {}
+        for key, step in self._find_steps(self._current_usage().usage):
+            found[key] = max(found.get(key, step), step, key=lambda step: step.share)
         return found
+
+    def _find_steps(self, keys: Iterable[LimitKey]) -> Iterator[tuple[LimitKey, Degradation]]:
+        """Yield the step that each limit of these scopes puts into effect, with its scope."""
+        usage = self._current_usage()
+        for key, limit in product(keys, self.limits if self.steps else ()):
+            if limit.scope is key[0]:
+                share = limit.amount_of(usage.of(key)) / limit.maximum
+                reached = [step for start, step in self.steps if share + ROUNDING >= start]
+                if reached:
+                    yield key, Degradation(reached[-1], limit.setting, share)
 
     def find_next_step(
         self, degradation: Degradation | None, setting: str, room_id: UUID | None, person_id: UUID | None
@@ -707,7 +682,7 @@ class Budget:
             if not wait:
                 setting = self.limits[0].setting
                 raise BudgetSpent(setting, "what is left of the budget beside running calls does not pay for this")
-            await self.sharing.pause()
+            await asyncio.sleep(RETRY_SECONDS)
         return False
 
     def release(self, reservation: Reservation) -> None:
@@ -787,12 +762,9 @@ class CostLimits:
         self._store = store
         self._budget = budget
         self._stored: dict[str, float] = {}
-        self._reload: Callable[[], Awaitable[None]] = self.load
+        # Called after a change: loads the limits and the costs that count against them.
+        self.reload: Callable[[], Awaitable[None]] = self.load
         self._change_lock = asyncio.Lock()
-
-    def bind(self, reload: Callable[[], Awaitable[None]]) -> None:
-        """Set what is called after a change: it loads the limits and the costs that count against them."""
-        self._reload = reload
 
     async def load(self) -> None:
         """Read the stored values, and apply them from now on."""
@@ -810,7 +782,12 @@ class CostLimits:
 
     def states(self) -> list[LimitState]:
         """Return all limits that can be set."""
-        return [self._state(name) for name in LIMIT_SCOPES]
+        states = []
+        for name, (scope, is_money) in LIMIT_SCOPES.items():
+            variable = float(getattr(self._settings, name.lower()))
+            value = self._stored.get(name, variable)
+            states.append(LimitState(name, scope, is_money, value, variable, name in self._stored))
+        return states
 
     async def change(self, values: Mapping[str, float | None], *, source: str) -> None:
         """Store new values, 0 for no limit and None for that of the variable, and apply them.
@@ -828,17 +805,12 @@ class CostLimits:
                 await self._store.cache.set(STORED_LIMITS_KEY, stored_values)
             else:
                 await self._store.cache.delete(STORED_LIMITS_KEY)
-            await self._reload()
+            await self.reload()
             after = {state.setting: state.value for state in self.states()}
         changed = {name: value for name, value in after.items() if value != before[name]}
         logger.info("limits changed by %s: %s", source, changed or "none")
         body = {"action": "UPDATE_LIMITS", "allowed": True, "old": before, "new": changed, "event": source}
         await self._store.logs.log(LogKind.AUTHORIZATION, body)
-
-    def _state(self, name: str) -> LimitState:
-        scope, is_money = LIMIT_SCOPES[name]
-        variable = float(getattr(self._settings, name.lower()))
-        return LimitState(name, scope, is_money, self._stored.get(name, variable), variable, name in self._stored)
 
 
 def _check_limit(name: str, value: float | None) -> None:
@@ -864,8 +836,8 @@ class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
     So messages wait for no extra statement. A call that lasts longer than a moment is in the store by the most that it
-    may use, an estimate, until its real figures replace that: a process that is killed leaves the estimate. With
-    `is_shared`, the costs of other processes are loaded too, and the limits that they have stored.
+    may use, an estimate, until its real figures replace that: a process that is killed leaves the estimate. Where
+    processes share limits, the costs of the others are loaded too, and the `limits` that they have stored.
     """
 
     def __init__(
@@ -876,18 +848,16 @@ class CostMeter:
         *,
         clock: Clock = system_clock,
         shutdown_deadline: ShutdownDeadline | None = None,
-        is_shared: bool = False,
         interval: float = FLUSH_INTERVAL_SECONDS,
-        load_limits: Callable[[], Awaitable[None]] | None = None,
+        limits: CostLimits | None = None,
     ) -> None:
         self._store = store
         self._prices = prices
         self._budget = budget
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._is_shared = is_shared
         self._interval = interval
-        self._load_limits = load_limits
+        self._limits = limits
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
         self._recent_costs: dict[datetime, float] = {clock(): 0.0}
@@ -899,8 +869,10 @@ class CostMeter:
         self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
         self._note_timer: asyncio.TimerHandle | None = None
+        if limits is not None:
+            limits.reload = self.reload
         if budget.sharing is not None:
-            budget.sharing.bind(self._take_unwritten, self._note_stored)
+            budget.sharing.take_costs, budget.sharing.on_stored = self._take_unwritten, self._note_stored
 
     async def __aenter__(self) -> Self:
         await self.reload()
@@ -967,11 +939,7 @@ class CostMeter:
     def _note_begun(self) -> None:
         """Store the estimates of the calls that are still running."""
         self._note_timer = None
-        self._flushes.start(self._try_flush())
-
-    async def _try_flush(self) -> None:
-        with suppress(StoreUnavailable):  # the next flush stores them
-            await self._flush()
+        self._flushes.start(self._flush())  # if it fails, the next one stores them
 
     async def flush(self) -> None:
         """Add unwritten entries to the store, also if the caller is cancelled.
@@ -1024,8 +992,7 @@ class CostMeter:
 
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:
-            total = self._unwritten.get(entry.key)
-            self._unwritten[entry.key] = entry if total is None else total.plus(entry)
+            _add_entry(self._unwritten, entry)
 
     async def _run(self) -> None:
         async for _ in every(self._interval, until=self._closing):
@@ -1034,13 +1001,13 @@ class CostMeter:
     async def _flush_and_reload(self) -> None:
         with suppress(StoreUnavailable):  # other writers report the outage
             await self.flush()
-            if self._is_shared:
+            if self._budget.sharing is not None:
                 await self.reload()
 
     async def reload(self) -> None:
         """Load the limits and today's costs, of earlier runs and other processes too; later only if one is limited."""
-        if self._load_limits is not None:
-            await self._load_limits()
+        if self._limits is not None:
+            await self._limits.load()
         if self._is_loaded and not (self._budget.limits or self._budget.has_room_budgets):
             return
         today = self._clock().date()
@@ -1055,9 +1022,13 @@ class CostMeter:
 def add_call(entries: dict[CostKey, CostEntry], call: ModelCall, purpose: str) -> CostEntry:
     """Add what a call has cost today to entries, under one purpose; return its own entry."""
     entry = replace(build_cost_entry(call, system_clock().date()), purpose=purpose)
+    _add_entry(entries, entry)
+    return entry
+
+
+def _add_entry(entries: dict[CostKey, CostEntry], entry: CostEntry) -> None:
     total = entries.get(entry.key)
     entries[entry.key] = entry if total is None else total.plus(entry)
-    return entry
 
 
 def build_cost_entry(call: ModelCall, day: date, run: Run | None = None) -> CostEntry:

@@ -411,8 +411,8 @@ class Attempt(Generic[R]):
         queue: "list[Attempt[Any]] | None",
         model: str,
     ) -> None:
-        self._handler, self._pending, self._policy = handler, pending, policy
-        self._first_seconds, self._queue = first_seconds, queue
+        self._handler, self._policy, self._first_seconds, self._queue = handler, policy, first_seconds, queue
+        self._pending: PendingCall[R] = pending
         self.model = model
         self.usage: types.Usage | None = None
         self.first_piece_seconds: float | None = None
