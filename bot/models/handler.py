@@ -575,17 +575,13 @@ def validate_result(result: object, request: types.ModelRequest, result_type: ty
     if isinstance(result, types.SpeechResult) and not result.audio:
         raise ModelError(f"{name}: returned empty audio")
     if isinstance(result, types.EmbeddingResult) and isinstance(request, types.EmbeddingRequest):
-        _check_vectors(result, len(request.texts), name)
+        if len(result.vectors) != len(request.texts):
+            raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {len(request.texts)} texts")
+        if len({len(vector) for vector in result.vectors}) > 1:
+            raise ModelError(f"{name}: returned vectors of different dimensions")
+        if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
+            raise ModelError(f"{name}: returned a vector that is empty or not finite")
     return result
-
-
-def _check_vectors(result: types.EmbeddingResult, count: int, name: str) -> None:
-    if len(result.vectors) != count:
-        raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {count} texts")
-    if len({len(vector) for vector in result.vectors}) > 1:
-        raise ModelError(f"{name}: returned vectors of different dimensions")
-    if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
-        raise ModelError(f"{name}: returned a vector that is empty or not finite")
 
 
 # The limit of an answer in tokens by its purpose, where neither the request nor the operator sets one.

@@ -468,11 +468,10 @@ class HandlerClient:
         return result
 
     async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
-        policy = self._policy
+        policy, failed = self._policy, failed_attempts.get() or FailedAttempts()
         max_retries = policy.max_retries
         if pending.max_retries is not None:
             max_retries = min(max_retries, pending.max_retries)
-        failed = failed_attempts.get() or FailedAttempts()
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
@@ -482,11 +481,11 @@ class HandlerClient:
                 self.health.record_failure(error)
                 elapsed = pending.waited_seconds + policy.time.monotonic() - started_at
                 delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
-                if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
+                if delay is None or failed.is_enough(max_retries):
                     raise
                 self._router._on_retry(self.handler, error, delay)
             except InvalidAnswer:
-                if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
+                if has_invalid or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
             self.health.failed += 1
@@ -634,19 +633,18 @@ class ModelRouter:
             f"{schema_text}"
         )
         request = replace(request, prompt=prompt, schema=schema, sink=None, tools=())
-        response = await self.text(request, kind)
-        try:
-            return _parse_object(object_type, response.text)
-        except ValueError as error:
+        for purpose in (request.purpose, types.Purpose.REPAIR):
+            result = await self.text(replace(request, purpose=purpose), kind)
+            try:
+                return _parse_object(object_type, result.text)
+            except ValueError as error:
+                problems = str(error)
             repair = (
-                f"{prompt}\n\nThis was your answer:\n{shorten(response.text, MAX_QUOTE_LENGTH)}\n\n"
-                f"It does not fit:\n{error}\nGive it again, corrected."
+                f"{prompt}\n\nThis was your answer:\n{shorten(result.text, MAX_QUOTE_LENGTH)}\n\n"
+                f"It does not fit:\n{problems}\nGive it again, corrected."
             )
-        repaired = await self.text(replace(request, prompt=repair, purpose=types.Purpose.REPAIR), kind)
-        try:
-            return _parse_object(object_type, repaired.text)
-        except ValueError as error:
-            raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
+            request = replace(request, prompt=repair)
+        raise ModelError(f"{result.model} returned no {object_type.__name__}:\n{problems}")
 
     async def embed(
         self, texts: Sequence[str], *, first_handler_only: bool = False, is_question: bool = False
