@@ -407,7 +407,7 @@ class HandlerClient:
         pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
         if not isinstance(pending.request, types.TextRequest):
             return await self._retry(pending, profile, has_next=has_next)
-        prompt_bytes = count_prompt_bytes(pending.request)
+        prompt_bytes = count_prompt_bytes(pending.request) if profile.window is not None else 0
         max_bytes = profile.max_prompt_bytes(pending.request)
         if max_bytes is not None and prompt_bytes > max_bytes:
             raise PromptTooLong(
@@ -439,7 +439,7 @@ class HandlerClient:
 
     async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
         """Call the handler once, and learn from its answer."""
-        prompt_bytes = count_prompt_bytes(pending.request)
+        prompt_bytes = count_prompt_bytes(pending.request) if profile.is_local else 0  # for its speed
         first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
         if isinstance(pending.request, types.TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
@@ -754,8 +754,6 @@ def _parse_object(object_type: type[M], response: str) -> M:
 
 
 FENCES = re.compile(r"\A```\w*\s*|(?<!\s)\s*```\Z")
-JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
-JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 VALUE_START = re.compile(r"[^\s,]")
 MAX_ENCODINGS = 3  # how often JSON may be encoded as a text in JSON
 _DECODER = json.JSONDecoder(strict=False)
@@ -797,11 +795,8 @@ def read_arguments(value: object, encodings: int = MAX_ENCODINGS) -> list[dict[s
 def _parse(text: str) -> list[Any]:
     """Return the values of a text. Raises ValueError if it is neither JSON nor Python."""
     values, rest = parse_values("null" if text in ("", "None") else text)
-    if not values:
-        python = JSON_WORD.sub(lambda word: JSON_WORDS[word[0]], text)
-        values, rest = [read_mapping(text)[0] or read_mapping(python)[0]], ""
-        if values == [None]:
-            raise ValueError(text)
-    if "{" in rest:
+    if not values and (value := read_mapping(text)[0]) is not None:
+        return [value]
+    if not values or "{" in rest:
         raise ValueError(text)
     return values
