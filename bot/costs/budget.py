@@ -464,7 +464,7 @@ class DailyUsage:
     day: date
     usage: dict[LimitKey, CostUsage] = field(default_factory=dict)
     erased: ErasedUsage | None = None
-    logged_limits: set[tuple[str, UUID | None, bool]] = field(default_factory=set)
+    logged_limits: set[tuple[str, LimitKey, bool]] = field(default_factory=set)
 
     def of(self, key: LimitKey) -> CostUsage:
         """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
@@ -489,13 +489,13 @@ class CallEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """The most that a running call may use, and the scopes it counts in.
+    """The most that a running call may use, and the scopes it counts in, all of them and those with a limit.
 
     `share` is the part of what it asked for above its least, 0 to 1.
     """
 
     usage: CostUsage
-    scopes: Mapping[LimitScope, UUID | None]
+    keys: tuple[LimitKey, ...]
     limit_keys: tuple[LimitKey, ...] = ()
     share: float = 1.0
 
@@ -551,13 +551,10 @@ class Budget:
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Return a limit that is reached for this room or person; log it once a day."""
-        today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
-        for limit in self.limits:
-            if limit.scope not in scopes:
-                continue
-            key = scopes[limit.scope]
-            if limit.amount_of(today.of((limit.scope, key))) >= limit.maximum:
-                self._log_limit(today, limit, key)
+        today = self._current_usage()
+        for limit, key in self._find_limits(self._scopes(room_id, person_id)):
+            if limit.amount_of(today.of(key)) >= limit.maximum:
+                self._log_limit(limit, key)
                 return limit
         return None
 
@@ -576,25 +573,23 @@ class Budget:
     def _find_steps(self, keys: Iterable[LimitKey]) -> Iterator[tuple[LimitKey, Degradation]]:
         """Yield the step that each limit of these scopes puts into effect, with its scope."""
         usage = self._current_usage()
-        for key, limit in product(keys, self.limits if self.steps else ()):
-            if limit.scope is key[0]:
-                share = limit.amount_of(usage.of(key)) / limit.maximum
-                reached = [step for start, step in self.steps if share + ROUNDING >= start]
-                if reached:
-                    yield key, Degradation(reached[-1], limit.setting, share)
+        for limit, key in self._find_limits(keys) if self.steps else ():
+            share = limit.amount_of(usage.of(key)) / limit.maximum
+            if reached := [step for start, step in self.steps if share + ROUNDING >= start]:
+                yield key, Degradation(reached[-1], limit.setting, share)
 
     def find_next_step(
         self, degradation: Degradation | None, setting: str, room_id: UUID | None, person_id: UUID | None
     ) -> Degradation | None:
         """Return the step to answer with after one whose call the limit of a setting did not pay for; None without."""
-        scopes, order = dict(self._scopes(room_id, person_id)), list(DegradeStep)
+        order = list(DegradeStep)
         number = -1 if degradation is None else order.index(degradation.step)
-        later = (step for _, step in self.steps if order.index(step) > number and step is not DegradeStep.SILENT)
-        limit = next((limit for limit in self.limits if limit.setting == setting and limit.scope in scopes), None)
-        if limit is None or (step := next(later, None)) is None:
-            return None
-        used = limit.amount_of(self._current_usage().of((limit.scope, scopes[limit.scope])))
-        return Degradation(step, setting, used / limit.maximum, is_unpaid=True)
+        later = [step for _, step in self.steps if order.index(step) > number and step is not DegradeStep.SILENT]
+        for limit, key in self._find_limits(self._scopes(room_id, person_id)) if later else ():
+            if limit.setting == setting:
+                used = limit.amount_of(self._current_usage().of(key))
+                return Degradation(later[0], setting, used / limit.maximum, is_unpaid=True)
+        return None
 
     async def reserve(
         self, estimate: Callable[[], CallEstimate], room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
@@ -607,61 +602,63 @@ class Budget:
 
         Raises BudgetSpent if a limit is reached, or if the call does not fit although there is nothing to wait for.
         """
-        scopes = dict(self._scopes(room_id, person_id))
-        limits = [limit for limit in self.limits if limit.scope in scopes]
-        keys = tuple((scope, key) for scope, key in scopes.items() if any(limit.scope is scope for limit in limits))
         cost = estimate()
         while True:
-            if (limit := self.find_reached_limit(room_id, person_id)) is not None:
-                raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
+            if (reached := self.find_reached_limit(room_id, person_id)) is not None:
+                raise BudgetSpent(reached.setting, f"the budget is used up: {reached.setting}, {reached}")
+            keys = tuple(self._scopes(room_id, person_id))
             least, most = cost.least, cost.most
-            share, short = self._share(least, most, scopes)
+            share, short = self._share(least, most, keys)
             if short is None:
                 part = CostUsage(
                     least.cost + share * (most.cost - least.cost),
                     least.tokens + int(share * (most.tokens - least.tokens)),
                 )
-                reservation = Reservation(part, scopes, keys, share)
+                limit_keys = tuple(dict.fromkeys(key for _, key in self._find_limits(keys)))
+                reservation = Reservation(part, keys, limit_keys, share)
                 self._reservations.append(reservation)
                 if await self._start_shared(reservation, wait=wait):
                     return reservation
                 cost = estimate()
-            elif wait and self._count(short.scope, scopes[short.scope]):
+                continue
+            limit, key = short
+            if wait and self._count(key):
                 await self._released.wait()
                 cost = estimate()
-            elif short.is_money and not cost.is_price_known:
-                all_left = CostUsage(max(0.0, self._left(short, scopes) - ROUNDING), most.tokens)
+            elif limit.is_money and not cost.is_price_known:
+                all_left = CostUsage(max(0.0, self._left(limit, key) - ROUNDING), most.tokens)
                 cost = replace(cost, least=all_left, most=all_left)
-            elif not short.is_money and self._left(short, scopes) == short.maximum:
-                all_left = CostUsage(most.cost, int(short.maximum))
+            elif not limit.is_money and self._left(limit, key) == limit.maximum:
+                all_left = CostUsage(most.cost, int(limit.maximum))
                 cost = replace(cost, least=all_left, most=all_left)
             else:
-                self._log_limit(self._current_usage(), short, scopes[short.scope], is_reached=False)
+                self._log_limit(limit, key, is_reached=False)
                 raise BudgetSpent(
-                    short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
+                    limit.setting, f"what is left of the budget does not pay for this: {limit.setting}, {limit}"
                 )
 
     def _share(
-        self, least: CostUsage, most: CostUsage, scopes: Mapping[LimitScope, UUID | None]
-    ) -> tuple[float, Limit | None]:
+        self, least: CostUsage, most: CostUsage, keys: Iterable[LimitKey]
+    ) -> tuple[float, tuple[Limit, LimitKey] | None]:
         """Return how much of the difference between `least` and `most` fits, 0 to 1, or the limit that `least`
-        exceeds.
+        exceeds, and its scope.
         """
         share = 1.0
-        for limit in self.limits:
-            if limit.scope not in scopes:
-                continue
-            low, high = limit.amount_of(least), limit.amount_of(most)
-            left = self._left(limit, scopes)
+        for limit, key in self._find_limits(keys):
+            low, high, left = limit.amount_of(least), limit.amount_of(most), self._left(limit, key)
             if low > left + (ROUNDING if limit.is_money else 0):
-                return 0.0, limit
-            fair = left / (1 + self._count(limit.scope, scopes[limit.scope]))
+                return 0.0, (limit, key)
+            fair = left / (1 + self._count(key))
             if high > max(fair, low):
                 share = min(share, max(0.0, fair - ROUNDING - low) / (high - low))
         return share, None
 
-    def _count(self, scope: LimitScope, key: UUID | None) -> int:
-        return sum((scope, key) in other.scopes.items() for other in self._reservations)
+    def _find_limits(self, keys: Iterable[LimitKey]) -> Iterator[tuple[Limit, LimitKey]]:
+        """Yield the limits of these scopes, each with its scope."""
+        return ((limit, key) for key, limit in product(keys, self.limits) if limit.scope is key[0])
+
+    def _count(self, key: LimitKey) -> int:
+        return sum(key in other.keys for other in self._reservations)
 
     async def _start_shared(self, reservation: Reservation, *, wait: bool) -> bool:
         """Reserve among all processes; return False after a pause, with the reservation dropped, if too little is
@@ -696,12 +693,10 @@ class Budget:
         self._released.set()
         self._released = asyncio.Event()
 
-    def _left(self, limit: Limit, scopes: Mapping[LimitScope, UUID | None]) -> float:
+    def _left(self, limit: Limit, key: LimitKey) -> float:
         """Return what is left of a limit beside what was used today and what running calls have reserved."""
-        scope, key = limit.scope, scopes[limit.scope]
-        reserved = (other.usage for other in self._reservations if (scope, key) in other.scopes.items())
-        used = self._current_usage().of((scope, key))
-        return limit.maximum - limit.amount_of(used) - sum(map(limit.amount_of, reserved))
+        reserved = (limit.amount_of(other.usage) for other in self._reservations if key in other.keys)
+        return limit.maximum - limit.amount_of(self._current_usage().of(key)) - sum(reserved)
 
     def _current_usage(self) -> DailyUsage:
         day = self._clock().date()
@@ -709,18 +704,19 @@ class Budget:
             self._days[day] = DailyUsage(day)
         return self._days[day]
 
-    def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterable[tuple[LimitScope, UUID | None]]:
+    def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterator[LimitKey]:
         yield LimitScope.ALL, None
         if room_id is not None:
             yield LimitScope.ROOM, room_id
         if person_id is not None:
             yield LimitScope.PERSON, person_id
 
-    def _log_limit(self, today: DailyUsage, limit: Limit, key: UUID | None, *, is_reached: bool = True) -> None:
-        if (limit.setting, key, is_reached) in today.logged_limits:
+    def _log_limit(self, limit: Limit, key: LimitKey, *, is_reached: bool = True) -> None:
+        logged = self._current_usage().logged_limits
+        if (limit.setting, key, is_reached) in logged:
             return
-        today.logged_limits.add((limit.setting, key, is_reached))
-        owner = f" ({key})" if key else ""
+        logged.add((limit.setting, key, is_reached))
+        owner = f" ({key[1]})" if key[1] else ""
         if is_reached:
             logger.warning("%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner)
         else:
