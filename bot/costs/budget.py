@@ -22,11 +22,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import count, product
 from math import ceil, inf
-from types import TracebackType
 from typing import Annotated, Any, Self
 from uuid import UUID
 
@@ -296,7 +295,8 @@ class PriceList:
         for pattern, price in self.overrides:
             if fnmatchcase(name, pattern):
                 return price
-        return self.by_name.get(_normalize_model_name(name))
+        # Vendor and date do not change the price.
+        return self.by_name.get(DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-")))
 
     def cost_of(self, call: ModelCall, *, assume_unknown: bool = False) -> float | None:
         """Return the cost of a call in US dollars; None if the price of its model is unknown.
@@ -359,11 +359,6 @@ def _build_price(numbers: Sequence[float], unit: str = "") -> Price:
         per_token = first * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
         return Price(per_token, per_token, 0)
     return Price(first, numbers[1] if len(numbers) == 3 else first, last)
-
-
-def _normalize_model_name(name: str) -> str:
-    """Return a model's name without vendor and date, which do not change its price."""
-    return DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-"))
 
 
 logger = logging.getLogger(__name__)
@@ -433,11 +428,6 @@ class BudgetSettings(SettingsModel):
         for price in prices:
             parse_price(price)
         return prices
-
-    @property
-    def has_money_budget(self) -> bool:
-        """Whether any limit is in dollars, and so needs prices."""
-        return bool(self.budget_usd or self.budget_usd_per_room or self.budget_usd_per_person)
 
 
 # The scope of each limit by its setting, and whether it is in dollars.
@@ -539,10 +529,8 @@ class Budget:
     def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
         if entry.day == today.day:
-            counted = [today.of(key) for key in self._scopes(entry.room_id, entry.person_id)]
-            added = CostUsage(entry.cost, entry.tokens)
-            for usage in counted:
-                usage.add(added)
+            for key in self._scopes(entry.room_id, entry.person_id):
+                today.of(key).add(CostUsage(entry.cost, entry.tokens))
 
     def spent_in(self, room_id: UUID) -> float:
         """Return what was spent in a room today, in dollars."""
@@ -875,9 +863,7 @@ class CostMeter:
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._budget.sharing is not None:
             await self._budget.sharing.close()
         if self._note_timer is not None:
@@ -1055,6 +1041,7 @@ inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=Fa
 
 
 Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
+CallSource = tuple[str, str, str]  # the handler, the model type, and the model where it is known
 
 
 class ReservationLedger:
@@ -1074,8 +1061,8 @@ class ReservationLedger:
         self._prices = prices
         self._record = record
         self._begin = begin
-        self._models: dict[tuple[str, str, str], str] = {}
-        self._excess: dict[tuple[str, str, str], float] = {}
+        self._models: dict[CallSource, str] = {}
+        self._excess: dict[CallSource, float] = {}
 
     async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
         """Reserve the most that a call may use; return a function that records the call and releases the reservation,
@@ -1086,56 +1073,40 @@ class ReservationLedger:
         """
         if pending.kind is ModelType.TEXT_OFFLINE:  # it costs nothing
             return self._record, pending.request
-        source = (handler.name, pending.kind.value, pending.model)
-        record, request = (
-            await self._reserve(source, pending) if self._budget.limits else (self._record, pending.request)
-        )
+        source: CallSource = (handler.name, pending.kind.value, pending.model)
+        request, run, usage, ended = pending.request, current_run.get(), None, ExitStack()
+        if self._budget.limits:
+            usage, is_inside = estimate_usage(pending.kind, request), inside_model_call.get()
+            room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
+            estimate = partial(self._estimate, source, usage, pending.min_tokens)
+            reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not is_inside)
+            ended.callback(self._budget.release, reservation)
+            inside_model_call.set(True)
+            ended.callback(inside_model_call.set, is_inside)
+            if isinstance(request, TextRequest) and request.max_tokens is not None and reservation.share < 1:
+                fewest = pending.min_tokens or request.max_tokens
+                request = replace(request, max_tokens=fewest + int(reservation.share * (request.max_tokens - fewest)))
         model = self._models.get(source) or pending.model or handler.name
-        end = self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), current_run.get())
+        ended.callback(self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), run))
 
-        def record_and_end(call: ModelCall) -> None:
-            try:
+        def record(call: ModelCall) -> None:
+            with ended:
                 if not call.error:
                     self._models[source] = call.model
-                record(call)
-            finally:
-                end()
-
-        return record_and_end, request
-
-    async def _reserve(self, source: tuple[str, str, str], pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
-        request, run = pending.request, current_run.get()
-        room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        usage, max_tokens = estimate_usage(pending.kind, request), None
-        if isinstance(request, TextRequest):
-            max_tokens = request.max_tokens
-
-        def estimate() -> CallEstimate:
-            model = self._models.get(source) or (pending.model if self._prices.find(pending.model) else None)
-            call = replace(usage, tokens_in=ceil(usage.tokens_in * self._excess.get(source, 1.0)))
-            least = most = self._price(call, model)
-            if max_tokens is not None and pending.min_tokens is not None:
-                least = self._price(replace(call, tokens_out=pending.min_tokens), model)
-            return CallEstimate(least, most, is_price_known=model is not None)
-
-        reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
-        if isinstance(request, TextRequest) and max_tokens is not None and reservation.share < 1:
-            fewest = pending.min_tokens or max_tokens
-            request = replace(request, max_tokens=fewest + int(reservation.share * (max_tokens - fewest)))
-        token = inside_model_call.set(True)
-
-        def record_and_release(call: ModelCall) -> None:
-            try:
-                if not call.is_estimate:
+                if usage is not None and not call.is_estimate:
                     excess = call.tokens_in / max(usage.tokens_in, 1)
                     self._excess[source] = max(excess, self._excess.get(source, 1.0))
                 self._record(call)
-            finally:
-                self._budget.release(reservation)
-                with suppress(ValueError):  # a call stopped by force ends in another context
-                    inside_model_call.reset(token)
 
-        return record_and_release, request
+        return record, request
+
+    def _estimate(self, source: CallSource, usage: ModelCall, min_tokens: int | None) -> CallEstimate:
+        model = self._models.get(source) or (source[2] if self._prices.find(source[2]) else None)
+        call = replace(usage, tokens_in=ceil(usage.tokens_in * self._excess.get(source, 1.0)))
+        least = most = self._price(call, model)
+        if min_tokens is not None:
+            least = self._price(replace(call, tokens_out=min_tokens), model)
+        return CallEstimate(least, most, is_price_known=model is not None)
 
     def _price(self, call: ModelCall, model: str | None) -> CostUsage:
         if model is None:
