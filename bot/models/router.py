@@ -82,14 +82,14 @@ class RefusedTools:
         which is refused, take at most log2 n + 2 calls. After `MAX_CALLS` calls, all tools that no successful call
         contained are left out. Raises as `send` does; ToolsRefused if a request without tools is refused too.
         """
-        tools = {key: tool for tool in request.tools if (key := _identify(tool)) not in self._refused}
-        trial: list[str] = list(tools)
-        accepted: list[str] = []
-        suspects: list[str] = []
+        known = self._refused
+        tools = dict(enumerate(tool for tool in request.tools if not (known and _identify(tool) in known)))
+        trial, suspects = list(tools), list[int]()
+        accepted: list[int] = []
         result: R | None = None
         cause = ""
         for _ in range(MAX_CALLS):
-            named: list[str] = []
+            named: list[int] = []
             try:
                 result = await send(replace(request, tools=tuple(tools[key] for key in trial)))
             except ToolsRefused as error:
@@ -105,7 +105,7 @@ class RefusedTools:
             if result is not None and len(accepted) == len(tools):
                 return result
             others = [key for key in suspects if key not in named]
-            half: list[str] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
+            half: list[int] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
             trial = [*accepted, *half] if suspects else list(tools)
         self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
         return result if result is not None else await send(replace(request, tools=()))
@@ -126,7 +126,7 @@ def _identify(tool: types.Tool) -> str:
     return f"{tool.name} {json.dumps(dict(tool.parameters), sort_keys=True)}"
 
 
-def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, types.Tool]) -> list[str]:
+def _find_named(cause: str, sent: Sequence[int], tools: Mapping[int, types.Tool]) -> list[int]:
     """Return the tools that the cause of a refusal names, or the one whose index it names."""
     named = [key for key in sent if re.search(rf"(?<![\w-]){re.escape(tools[key].name)}(?![\w-])", cause)]
     indexes = [int(index) for index in INDEX.findall(cause) if int(index) < len(sent)]

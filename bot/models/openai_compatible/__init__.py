@@ -877,9 +877,6 @@ def make_handlers(
             client = agent.services[client_type]
             return client.accepts(parameter, client.known_model(size))
 
-        async def describe_model(agent: Agent) -> ModelInfo:
-            return await agent.services[client_type].describe_model(size)
-
         async def write(agent: Agent, request: TextRequest) -> TextResult:
             client = agent.services[client_type]
             return await complete(client, request.model or await client.text_model(size), request)
@@ -890,7 +887,7 @@ def make_handlers(
             when=when,
             has_tools_now=partial(is_accepted, "tools"),
             can_write_json=partial(is_accepted, "response_format"),
-            describe_model=describe_model,
+            describe_model=lambda agent: agent.services[client_type].describe_model(size),
         )(write)
 
     @model(ModelType.TEXT_EMBEDDING, when=client_type.serves("EMBEDDING"))
@@ -1025,14 +1022,15 @@ class AnswerReader:
             return
         self._is_api = self._is_api or "choices" in value
         self._model = to_text(value.get("model")) or self._model
-        for choice in _list_choices(value):
+        choices = _list_choices(value)
+        for choice in choices:
             await self._add_choice(choice)
-            self._usage = read_usage(choice.get("usage")) or self._usage
         lengths = (len(self._text), *(len(call.arguments) for call in self._calls))
         self._memory.extend(sum(lengths))
         if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
-        self._usage = read_usage(value.get("usage") or member(value, "x_groq", "usage")) or self._usage
+        usages = (value.get("usage") or member(value, "x_groq", "usage"), *(choice.get("usage") for choice in choices))
+        self._usage = next(filter(None, map(read_usage, usages)), self._usage)
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
         self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)
