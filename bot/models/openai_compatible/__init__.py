@@ -756,20 +756,20 @@ def _learn(connection: Connection, sent: Mapping[str, Any], error: ServerError) 
     Raises ToolsRefused if it refuses the tools of the request.
     """
     model = str(sent["model"])
-    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not (error.is_too_long or error.is_of_answer)
     if "tools" in sent and NO_TOOLS.search(error.message):
-        found = ["tools"]
-    elif is_of_request and (longest := _find_longest(error, sent)) is not None:
+        _omit(connection, model, ["tools"], "refuses")
+    elif error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long or error.is_of_answer:
+        return False
+    elif longest := _find_longest(error, sent):
         connection.max_tokens[model] = longest
-        return True
-    else:
-        found = _find_refused(error, sent) if is_of_request else []
-    if found:
+    elif found := _find_refused(error, sent):
         _omit(connection, model, found, "refuses")
-    elif is_of_request and "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
+    elif "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
         cause = f"({error.status}): {connection.shorten(error.message)}"
         raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
-    return bool(found)
+    else:
+        return False
+    return True
 
 
 def _omit(connection: Connection, model: str, names: list[str], verb: str) -> None:
@@ -799,21 +799,21 @@ def _find_longest(error: ServerError, body: Mapping[str, Any]) -> int | None:
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     """Return what the error refuses of a request: parameters, or the role "system"; empty for any other error."""
-    if "stream" in body and (error.param == "stream" or NO_STREAM.search(error.message)):
-        return ["stream", "stream_options"]
+    text, parameter = error.message, error.param.partition(".")[0]
     optional = [name for name in OPTIONAL if name in body]
-    if (parameter := error.param.partition(".")[0]) in optional:
-        return [parameter]
     starts = {name: BEFORE_WORDS if name in ORDINARY_WORDS else r"\b" for name in optional}
     patterns = {name: rf"{start}{name.replace('_', '[_ ]?')}\b" for name, start in starts.items()}  # or topP, "top P"
-    found = [name for name, pattern in patterns.items() if re.search(pattern, error.message, re.IGNORECASE)]
-    if not found and "penalty" in error.message.lower():
-        found = [name for name in optional if name.endswith("penalty")]
-    if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
-        found = ["response_format"]
-    if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
-        found = [SYSTEM]
-    return found
+    named = [name for name, pattern in patterns.items() if re.search(pattern, text, re.IGNORECASE)]
+    penalties = [name for name in optional if name.endswith("penalty") and "penalty" in text.lower()]
+    rules: tuple[tuple[list[str], object], ...] = (
+        (["stream", "stream_options"], "stream" in body and (error.param == "stream" or NO_STREAM.search(text))),
+        ([parameter], parameter in optional),
+        (named, named),
+        (penalties, penalties),
+        (["response_format"], "response_format" in body and SCHEMA.search(text) and "function" not in text),
+        ([SYSTEM], body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(text)),
+    )
+    return next((names for names, is_refused in rules if is_refused), [])
 
 
 async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
