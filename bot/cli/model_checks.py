@@ -239,7 +239,7 @@ async def find_unlimited_models(agent: Agent, settings: Settings) -> list[Findin
 
     A model of which the plugin says nothing is known after its first answer only, and left out.
     """
-    if not settings.operator_only().load(BudgetSettings).has_money_budget:
+    if not any(limit.is_money for limit in build_limits(settings.operator_only().load(BudgetSettings))):
         return []
     profiles = {profile.name: profile for profile in await agent.models.described_profiles()}
     findings = (check_price(settings, name, is_local=profile.is_local) for name, profile in profiles.items())
