@@ -21,9 +21,10 @@ from bot.background.maintenance import BackupFolder, find_backup_problem
 from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
 from bot.cli import characters
-from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, find_settings_groups, list_variables
+from bot.cli.options import colour_state
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
+from bot.cli.variables import MAX_MISSPELT_SHARE, SettingsGroup, find_settings_groups, list_variables
 from bot.concurrency.clock import system_clock
 from bot.costs.budget import BudgetSettings, build_limits
 from bot.domain.task import Task

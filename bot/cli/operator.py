@@ -33,7 +33,6 @@ from bot.cli.characters import (
     check_plugin_sources,
     check_room_rules,
     declare_settings,
-    describe_variables,
     is_elizaos_file,
     list_platforms,
     local_plugins,
@@ -47,8 +46,8 @@ from bot.cli.characters import (
 )
 from bot.cli.checks import check_accounts, check_configuration
 from bot.cli.model_checks import SAMPLE_MESSAGE, PromptPartKind, ask_model, compose_first_request, prompt_finding
-from bot.cli.options import CORE_GROUPS, find_settings_groups
 from bot.cli.plugins import describe_unused_plugins, list_cards
+from bot.cli.variables import CORE_GROUPS, describe_variables, find_settings_groups
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind

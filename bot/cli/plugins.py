@@ -21,7 +21,7 @@ from yarl import URL
 
 import bot
 from bot.cli.characters import CharacterConfig
-from bot.cli.options import list_variables
+from bot.cli.variables import list_variables
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
 from bot.errors import FetchError, PluginError, SettingError

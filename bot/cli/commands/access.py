@@ -14,8 +14,8 @@ from pydantic import Field
 
 from bot.adapter.access_tokens import AccessToken, AccessTokens, TokenScope
 from bot.characters import load_character
-from bot.cli.characters import CharacterConfig, load_character_config, read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_command, new_group, print_json, print_result
+from bot.cli.characters import CharacterConfig, read_character_settings
+from bot.cli.options import AsJson, CharacterFile, Output, examples, new_command, new_group, print_json
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.cli.running_bot import ANY_STATUS, RunningBot, find_running_bot
 from bot.concurrency.clock import system_clock
@@ -55,7 +55,7 @@ def new(
 
 
 @token_app.command("list", epilog=examples("bot token list", "bot token list --json"))
-def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_tokens(character: CharacterFile = None) -> Output:
     """List the tokens; the tokens themselves are not stored."""
     found = _tokens(character).list()
     rows = [
@@ -64,20 +64,18 @@ def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int
     ]
     lines = [f"{token_id}  {scope:<9}  {created}  {name}" for token_id, scope, created, name in rows]
     none = ["there are no tokens besides the server's own: `bot token new --scope …` creates one"]
-    document, header = {"tokens": [_describe(token) for token in found]}, ("id", "scope", "created", "name")
-    return print_result(document, lines or none, as_json=as_json, header=header, rows=rows)
+    document = {"tokens": [_describe(token) for token in found]}
+    return Output(document, lines or none, ("id", "scope", "created", "name"), rows)
 
 
 @token_app.command(epilog=examples("bot token revoke dashboard"))
 def revoke(
     token: Annotated[str, typer.Argument(metavar="ID_OR_NAME", help="The token, as `bot token list` names it.")],
     character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Make a token invalid."""
     revoked = _tokens(character).revoke(token)
-    lines = [f"{revoked.name} ({revoked.id}) is revoked"]
-    return print_result(_describe(revoked), lines, as_json=as_json, indent=None)
+    return Output(_describe(revoked), [f"{revoked.name} ({revoked.id}) is revoked"], indent=None)
 
 
 def _tokens(character: Path | None) -> AccessTokens:
@@ -103,9 +101,8 @@ mcp_app = new_command()
 
 
 @mcp_app.command(epilog=examples("MCP_TOKEN=… bot mcp -c mine.json"))
-def mcp(character: CharacterFile = None) -> int:
+def mcp(config: CharacterConfig) -> int:
     """Offer the running character to other agents, as an MCP server on stdin and stdout."""
-    config = load_character_config(character)
     token = config.settings.operator_only().get(TOKEN)
     if token is None:
         raise ConfigError(

@@ -16,7 +16,7 @@ import typer
 from bot.characters import load_character
 from bot.cli import characters, checks
 from bot.cli.model_checks import check_model
-from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_result
+from bot.cli.options import AsJson, CharacterFile, Output, examples, new_command, print_json
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
 from bot.errors import BotError, ConfigError, SettingError, TemporaryError
@@ -82,7 +82,7 @@ def _read_problems(config: characters.CharacterConfig) -> Sequence[Mapping[str, 
 def _print_change(change: str, key: str, text: str, *, as_json: bool) -> None:
     now = datetime.now().astimezone()
     document = {"at": now, "kind": change, "key": key, "text": text}
-    print_result(document, [f"{now:%H:%M:%S}  {change:<5}  {text}"], as_json=as_json, indent=None)
+    Output(document, [f"{now:%H:%M:%S}  {change:<5}  {text}"], indent=None).print(as_json=as_json)
     sys.stdout.flush()
 
 

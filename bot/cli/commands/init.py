@@ -28,18 +28,9 @@ from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_ch
 from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
 from bot.cli.model_checks import check_model
 from bot.cli.operator import WrittenCharacter, write_imported, write_starter
-from bot.cli.options import (
-    CORE_GROUPS,
-    examples,
-    find_adapter_groups,
-    find_settings_groups,
-    known_variables,
-    list_variables,
-    new_command,
-    program,
-    working,
-)
+from bot.cli.options import examples, new_command, program, working
 from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups, known_variables, list_variables
 from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
 from bot.files import replace_file
 from bot.inbound.agent_handle import AdapterSpec

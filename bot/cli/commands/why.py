@@ -14,7 +14,7 @@ import typer
 
 from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import (
     MessageReport,
     author_label,
@@ -31,7 +31,7 @@ from bot.operate.conversations import ConversationReader
 from bot.operate.results import ReplayBody, ReplayState
 from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import Store
-from bot.text import redact, shorten, strip_terminal_codes, suggest
+from bot.text import redact, shorten, suggest
 
 NAME_WIDTH = 40
 COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of them cached", "tokens out")
@@ -147,6 +147,7 @@ why_app = options.new_command()
     )
 )
 def why(
+    config: CharacterConfig,
     message: Annotated[
         str | None,
         typer.Argument(
@@ -176,9 +177,7 @@ def why(
             metavar="N", min=1, max=MAX_DAYS, help=f"The last N days, today included (default: {DEFAULT_DAYS})."
         ),
     ] = None,
-    character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Show why messages were answered or not, or what the models have cost."""
     if message and (room or last or outcome or rule):
         raise UsageError("a message's id excludes --room, --last, --outcome and --rule")
@@ -188,34 +187,28 @@ def why(
         )
     if not costs and (by or days):
         raise UsageError("--by and --days need --costs")
-    config = load_character_config(character)
     if costs:
-        return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
+        return _show_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY)
     query = ReceiptQuery(outcomes=outcome or (), rules=rule or ())
     reports = read_store(config, lambda store: _load_reports(config, store, message, room, query, last or DEFAULT_LAST))
-    if as_json:
-        options.print_json({"messages": [report.to_json() for report in reports]})
-    elif reports:
-        print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
-    else:
-        print("there is no such message" if outcome or rule else "there has been no message yet")
-    return Exit.OK
+    lines = list(options.join_blocks(report.lines() for report in reports))
+    none = "there is no such message" if outcome or rule else "there has been no message yet"
+    return options.Output({"messages": [report.to_json() for report in reports]}, lines or [none])
 
 
-def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
+def _show_costs(config: CharacterConfig, days: int, by: GroupBy) -> options.Output:
     with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
         find_running_bot(config).send("GET", "/api/costs?days=1")  # it stores the latest first
     now = config.agent_config.clock()
     costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
-    if as_json:
-        options.print_json(costs.to_json())
-    else:
-        print(costs.total_line())
-        if costs.sums:
-            options.print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
-        for note in costs.notes():
-            print(note)
-    return Exit.OK
+    return options.Output(
+        costs.to_json(),
+        costs.sum_lines(),
+        (by.value, *COST_COLUMNS),
+        starmap(_cost_row, costs.sums),
+        before=[costs.total_line()],
+        after=costs.notes(),
+    )
 
 
 async def _load_reports(
@@ -286,6 +279,7 @@ replay_app = options.new_command()
     )
 )
 def replay(
+    config: CharacterConfig,
     message: Annotated[
         str,
         typer.Argument(
@@ -298,9 +292,7 @@ def replay(
         Path | None,
         typer.Option("--with", metavar="NEW.json", help="Run it with this character instead, and show what changes."),
     ] = None,
-    character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Run a turn again, byte for byte, from what was recorded of it; no model is called, nothing is sent or stored.
 
     The exit code is 0 if prompts, decisions, actions and replies are equal, 1 if something differs, and 3 if it cannot
@@ -308,7 +300,6 @@ def replay(
     """
     from bot.runtime.replay import replay_turn  # here, because help needs no pipeline
 
-    config = load_character_config(character)
     new_config = load_character_config(other) if other is not None else None
 
     async def run(store: Store) -> ReplayBody:
@@ -317,8 +308,7 @@ def replay(
         return await replay_turn(store, receipt, config.agent_config, other_agent)
 
     body = ReplayBody.model_validate_json(redact(read_store(config, run).model_dump_json(), config.secrets))
-    options.print_result(body.model_dump(mode="json"), _describe(body, shows_all=other is not None), as_json=as_json)
-    return EXIT_CODES[body.state]
+    return options.Output(body, _describe(body, shows_all=other is not None), code=EXIT_CODES[body.state])
 
 
 def _describe(body: ReplayBody, *, shows_all: bool) -> Iterator[str]:
