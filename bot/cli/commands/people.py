@@ -17,11 +17,11 @@ import typer
 from bot.cli.characters import CharacterConfig
 from bot.cli.options import Output, examples, is_confirmed, new_group
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room
+from bot.cli.running_bot import SOURCE, choose_person, describe_person, find_rooms, read_store, run_connected
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError
-from bot.operate.people import ArchiveCounts, People, find_people, write_person_archive
+from bot.operate.people import ArchiveCounts, People, write_person_archive
 from bot.operate.results import REPORT_DAYS, build_care_report
 from bot.settings import CoreSettings
 from bot.store.protocols import RecallScope, Store
@@ -62,7 +62,6 @@ def report(
 
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
-MAX_SHOWN_PEOPLE = 20
 REASONS = {
     MarkOrigin.PERSON: "they asked for it",
     MarkOrigin.OPERATOR: "an operator has set it",
@@ -97,7 +96,7 @@ def export_person(
     exported = read_store(config, lambda store: _export_person(config, store, person, file))
     document = {"file": exported.file, "id": exported.entity.id, "items": exported.counts.items}
     counts = [f"  {name:<19} {number:,}" for name, number in exported.counts.items.items() if number]
-    lines = [f"{_describe(exported.entity)}: written to {exported.file}", *counts]
+    lines = [f"{describe_person(exported.entity)}: written to {exported.file}", *counts]
     return Output(document, lines, indent=None)
 
 
@@ -107,13 +106,13 @@ def forget(
 ) -> Output:
     """Delete everything that is stored about a person, as their own /forget-me does."""
     entity = _find_person(config, person)
-    question = f"Delete everything about {_describe(entity)}? It cannot be undone."
+    question = f"Delete everything about {describe_person(entity)}? It cannot be undone."
     if not yes and not is_confirmed(question, without_terminal="deleting a person's data cannot be undone: add --yes"):
         raise UsageError("nothing was deleted")
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
     deleted = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number)
-    lines = [f"{_describe(entity)}: {f'deleted: {deleted}' if deleted else 'nothing was stored'}"]
+    lines = [f"{describe_person(entity)}: {f'deleted: {deleted}' if deleted else 'nothing was stored'}"]
     return Output({"id": entity.id, "deleted": counts}, lines, indent=None)
 
 
@@ -147,7 +146,7 @@ def mark(
     """Mark a person as a minor, or remove the mark; MINORS says what holds for minors."""
     entity = _find_person(config, person)
     run_connected(config, lambda operations: operations.mark_minor(entity, is_minor=is_minor, source=SOURCE))
-    lines = [f"{_describe(entity)}: {'marked as a minor' if is_minor else 'not marked as a minor any more'}"]
+    lines = [f"{describe_person(entity)}: {'marked as a minor' if is_minor else 'not marked as a minor any more'}"]
     return Output({"id": entity.id, "is_minor": is_minor}, lines, indent=None)
 
 
@@ -206,7 +205,7 @@ def _set_ignored(config: CharacterConfig, person: str, *, is_ignored: bool) -> O
         config, lambda operations: operations.ignore_person(entity.id, is_ignored=is_ignored, source=SOURCE)
     )
     origins = " and ".join(REASONS[MarkOrigin(origin)] for origin in result.ignored_by)
-    line = f"{_describe(entity)}: not read, because {origins}" if origins else f"{_describe(entity)}: read"
+    line = f"{describe_person(entity)}: not read, because {origins}" if origins else f"{describe_person(entity)}: read"
     return Output(result, [line], indent=None)
 
 
@@ -237,24 +236,8 @@ async def _export_person(config: CharacterConfig, store: Store, person: str, fil
     return ExportedPerson(entity, target, counts)
 
 
-async def choose_person(store: Store, text: str, agent_id: UUID) -> Entity:
-    """Return the person whose id, account or name is a text. Raises UsageError where there is none or several."""
-    people = await find_people(store, text, agent_id)
-    if not people:
-        raise UsageError(f"{text!r} is no stored person: name the id of the account, as the Console's people show it")
-    if len(people) > 1:
-        lines = [f"{len(people)} people are called {text!r}: name one by the id that stands first"]
-        lines += [f"  {entity.id}  {_describe(entity)}" for entity in people[:MAX_SHOWN_PEOPLE]]
-        raise UsageError("\n".join(lines))
-    return people[0]
-
-
 def _find_person(config: CharacterConfig, text: str) -> Entity:
     return read_store(config, lambda store: choose_person(store, text, config.agent_config.agent_id))
-
-
-def _describe(entity: Entity) -> str:
-    return f"{entity.name or 'without a name'} ({entity.platform} {entity.external_id})"
 
 
 MAX_SEARCHED_ROOMS = 50
@@ -417,7 +400,7 @@ async def _explain(
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
     agent_id = config.agent_config.agent_id
-    room = await _choose_room(store, room_name)
+    room = (await find_rooms(store, room_name))[0]  # of several, the one that was active last
     people = await store.entities.participants(room.id, MAX_NAMED)
     asker_id = (await choose_person(store, asker, agent_id)).id if asker else None
     async with run_agent(config.dry_run_config) as agent_runtime:
@@ -442,16 +425,6 @@ async def _explain(
         for result in results
         for memory in [result.memory]
     ]
-
-
-async def _choose_room(store: Store, name: str) -> Room:
-    """Return the room with an id or name, the one that was active last. Raises UsageError if there is none."""
-    rooms = await store.worlds.rooms()
-    for room in rooms:
-        if name.casefold() in (str(room.id), room.name.casefold(), room.external_id.casefold()):
-            return room
-    known = ", ".join(dict.fromkeys(room.name or room.external_id for room in rooms)) or "none yet"
-    raise UsageError(f"there is no room {name!r}; rooms: {known}")
 
 
 async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:

@@ -13,15 +13,12 @@ import typer
 from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
 from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
-from bot.cli.commands.why import find_rooms
 from bot.cli.process.shutdown import UsageError, print_notice
-from bot.cli.running_bot import read_store, store_costs
+from bot.cli.running_bot import choose_room, find_rooms, read_store, store_costs
 from bot.cli.variables import MAX_MISSPELT_SHARE, find_settings_groups, list_variables
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
-from bot.domain.environment import Room
 from bot.errors import ConfigError
 from bot.logs import configure_logging
-from bot.operate.conversations import ConversationReader
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
 from bot.rehearsal.stored import read_replies, read_room
@@ -188,11 +185,7 @@ def _read_recording(
 
 
 async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
-    rooms = await find_rooms(ConversationReader(store), name)
-    if len(rooms) > 1:
-        lines = [f"  {room.id}  {room.name or room.external_id} ({room.platform})" for room in rooms]
-        raise UsageError("\n".join([f"{len(rooms)} rooms are called {name!r}: name one by its id", *lines]))
-    return await read_room(store, rooms[0], config.agent_config.agent_id, since)
+    return await read_room(store, await choose_room(store, name), config.agent_config.agent_id, since)
 
 
 def _write(file: Path, text: str) -> None:
@@ -243,8 +236,7 @@ def voice(
     since = today - timedelta(days=days - 1)
 
     async def read(store: Store) -> list[tuple[date, str]]:
-        conversations = ConversationReader(store)
-        rooms: list[Room] = await find_rooms(conversations, room) if room else await conversations.rooms()
+        rooms = await find_rooms(store, room) if room else await store.worlds.rooms()
         return await read_replies(store, rooms, config.agent_config.agent_id, since)
 
     described = config.loaded.character

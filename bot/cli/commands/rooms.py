@@ -6,11 +6,10 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig
-from bot.cli.commands.people import choose_person
 from bot.cli.options import Output, examples, new_group
 from bot.cli.process.shutdown import Exit, UsageError, print_line
-from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Room, find_take_over
+from bot.cli.running_bot import SOURCE, choose_person, choose_room, read_store, run_connected
+from bot.domain.environment import find_take_over
 from bot.domain.instructions import INSTRUCTION_KEYS
 from bot.errors import SettingError
 from bot.operate.results import name_room
@@ -154,14 +153,5 @@ def _find_ids(config: CharacterConfig, room: str, person: str = "") -> tuple[UUI
 
 async def _find_place(store: Store, text: str, person: str, agent_id: UUID) -> tuple[UUID, UUID | None]:
     """Return the ids of a room and of a person that are named by texts. Raises UsageError."""
-    rooms = [room for room in await store.worlds.rooms() if _has_name(room, text)]
-    if not rooms:
-        raise UsageError(f"{text!r} is no stored room: `bot rooms list` shows the rooms")
-    if len(rooms) > 1:
-        lines = [f"{len(rooms)} rooms are called {text!r}: name one by the id that stands first"]
-        raise UsageError("\n".join([*lines, *(f"  {room.id}  {name_room(room)} ({room.platform})" for room in rooms)]))
-    return rooms[0].id, (await choose_person(store, person, agent_id)).id if person else None
-
-
-def _has_name(room: Room, text: str) -> bool:
-    return text in (str(room.id), room.external_id, room.name, f"{room.platform}:{room.external_id}")
+    room = await choose_room(store, text)
+    return room.id, (await choose_person(store, person, agent_id)).id if person else None
