@@ -37,7 +37,7 @@ from bot.operate.operations import (
     SaidResponse,
 )
 from bot.operate.people import find_people
-from bot.operate.results import name_room
+from bot.operate.results import Result, name_room
 from bot.operate.rooms import RoomInstructionsBody, TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
@@ -49,6 +49,7 @@ from bot.text import suggest
 
 T = TypeVar("T")
 U = TypeVar("U")
+R = TypeVar("R", bound=Result)
 TIMEOUT_SECONDS = 10.0
 CHANGE_TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
 MAX_SHOWN_ROOMS, MAX_SHOWN_PEOPLE = 5, 20
@@ -117,6 +118,10 @@ class RunningBot:
         error_type = TemporaryError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
         raise error_type(f"the bot at {self} refused: {reply.problem}")
 
+    async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> HttpReply:
+        """Send a request in a thread, as `send` does."""
+        return await asyncio.to_thread(partial(self.send, method, path, body, **options))
+
     def __str__(self) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
@@ -173,14 +178,13 @@ async def open_store_for_reading(config: CharacterConfig) -> AsyncIterator[Store
 
 @dataclass(frozen=True, slots=True)
 class RemoteOperations:
-    """What `Operations` change, done by the running bot; `source` is its own."""
+    """What `Operations` change, done by the running bot; `source` is its own. The methods are described there."""
 
     _bot: RunningBot
     _agent_id: UUID
 
     async def decide(self, part_id: str, decision: PartDecision) -> DecisionResult:
-        """Send a held or failed part again, or give a part up."""
-        reply = await self._send("POST", "/api/outbox/decisions", {"ids": [part_id], "decision": decision.value})
+        reply = await self._send("POST", "outbox/decisions", {"ids": [part_id], "decision": decision.value})
         return DecisionResult.model_validate(reply.body["results"][0])
 
     async def decide_draft(
@@ -192,51 +196,40 @@ class RemoteOperations:
         revision: int | None = None,
         text: str | None = None,
     ) -> DraftDecision:
-        """Send, edit or drop a draft."""
         body = {"revision": revision} | ({"text": text} if decision is ProposalDecision.EDIT else {})
         allowed = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-        reply = await self._send("POST", f"/api/drafts/{draft_id}/{decision}", body, allowed=allowed)
+        reply = await self._send("POST", f"drafts/{draft_id}/{decision}", body, allowed=allowed)
         draft = DraftBody.model_validate(reply.body) if reply.status is HTTPStatus.OK else None
         note = str(reply.body.get("note", "")) if draft is not None else reply.problem
         is_known = reply.status is not HTTPStatus.NOT_FOUND
         return DraftDecision(id=draft_id, is_done=draft is not None, note=note if is_known else NO_DRAFT, draft=draft)
 
     async def change_fact(self, fact_id: UUID, text: str | None, *, source: str = "") -> bool:
-        """Replace the text of a fact, or delete it without a text; return whether there was one."""
         method, body = ("DELETE", None) if text is None else ("PATCH", {"text": text})
-        reply = await self._send(method, f"/api/facts/{fact_id}", body, allowed=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
+        reply = await self._send(method, f"facts/{fact_id}", body, allowed=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
         return reply.status is HTTPStatus.OK
 
     async def forget_person(self, entity_id: UUID, *, source: str = "") -> ForgottenResponse:
-        """Delete a person's data, as they could with `/forget-me`."""
-        return ForgottenResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/forget")).body)
+        return await self._get(ForgottenResponse, "POST", f"people/{entity_id}/forget")
 
     async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str = "") -> None:
-        """Store whether a person is a minor."""
-        await self._send("POST", f"/api/people/{entity.id}/{'mark' if is_minor else 'unmark'}-minor")
+        await self._send("POST", f"people/{entity.id}/{'mark' if is_minor else 'unmark'}-minor")
 
     async def ignore_person(self, entity_id: UUID, *, is_ignored: bool, source: str = "") -> IgnoredResponse:
-        """Store for an operator that a person is not read, or end that; what others have set stays."""
-        action = "ignore" if is_ignored else "read"
-        return IgnoredResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/{action}")).body)
+        return await self._get(IgnoredResponse, "POST", f"people/{entity_id}/{'ignore' if is_ignored else 'read'}")
 
     async def take_over(
         self, room_id: UUID, person_id: UUID | None = None, *, name: str = "", reason: str = "", source: str = ""
     ) -> TakeOverBody:
-        """Store that an operator answers in place of the agent in a room, or one person there; return what holds."""
         body = {"person": person_id and str(person_id), "name": name, "reason": reason}
-        return TakeOverBody.model_validate((await self._send("POST", f"/api/rooms/{room_id}/take-over", body)).body)
+        return await self._get(TakeOverBody, "POST", f"rooms/{room_id}/take-over", body)
 
     async def give_back(self, room_id: UUID, person_id: UUID | None = None, *, source: str = "") -> list[TakeOverBody]:
-        """End the take-over of a room or a person there, else those of all people there; return what has ended."""
-        body = {"person": person_id and str(person_id)}
-        reply = await self._send("POST", f"/api/rooms/{room_id}/give-back", body)
+        reply = await self._send("POST", f"rooms/{room_id}/give-back", {"person": person_id and str(person_id)})
         return [TakeOverBody.model_validate(item) for item in reply.body["ended"]]
 
     async def instructions(self, room_id: UUID, rooms: Mapping[str, RoomInstructions]) -> RoomInstructionsBody:
-        """Return what is in effect in a room; the running bot knows its character's file."""
-        reply = await self._send("GET", f"/api/rooms/{room_id}/instructions")
-        return RoomInstructionsBody.model_validate(reply.body)
+        return await self._get(RoomInstructionsBody, "GET", f"rooms/{room_id}/instructions")
 
     async def set_instructions(
         self,
@@ -247,27 +240,24 @@ class RemoteOperations:
         of_world: bool = False,
         source: str = "",
     ) -> RoomInstructionsBody:
-        """Set values of a room or its world, and return what is in effect then."""
         body = {"values": dict(values), "of_world": of_world}
-        reply = await self._send("PUT", f"/api/rooms/{room_id}/instructions", body)
-        return RoomInstructionsBody.model_validate(reply.body)
+        return await self._get(RoomInstructionsBody, "PUT", f"rooms/{room_id}/instructions", body)
 
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
-        """Send what a person wrote as the bot's account, marked as theirs."""
-        body = {"text": text, "name": name}
-        return SaidResponse.model_validate((await self._send("POST", f"/api/rooms/{room_id}/write", body)).body)
+        return await self._get(SaidResponse, "POST", f"rooms/{room_id}/write", {"text": text, "name": name})
 
     async def add_costs(self, entries: Sequence[CostEntry]) -> None:
-        """Count costs of another process in the sums and against the limits of today."""
         costs = [{"model": entry.model, "purpose": entry.purpose, **entry.to_json()} for entry in entries]
-        await self._send("POST", "/api/costs", {"costs": costs})
+        await self._send("POST", "costs", {"costs": costs})
+
+    async def _get(self, model: type[R], method: str, path: str, body: Any = None) -> R:
+        return model.model_validate((await self._send(method, path, body)).body)
 
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)
     ) -> HttpReply:
-        target = f"{path}?agent={self._agent_id}"
-        send = partial(self._bot.send, method, target, body, allowed=allowed, timeout=CHANGE_TIMEOUT_SECONDS)
-        return await asyncio.to_thread(send)
+        target = f"/api/{path}?agent={self._agent_id}"
+        return await self._bot.ask(method, target, body, allowed=allowed, timeout=CHANGE_TIMEOUT_SECONDS)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`bot token`, `bot mcp`: tokens of the web page and the API, and the running character as an MCP server."""
 
-import asyncio
 import importlib.metadata
 import json
 from collections.abc import Mapping
@@ -174,10 +173,9 @@ async def _call(running_bot: RunningBot, method: str, path: str, body: Any = Non
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:
-        reply = await asyncio.to_thread(running_bot.send, method, path, body, timeout=ANSWER_TIMEOUT)
+        return (await running_bot.ask(method, path, body, timeout=ANSWER_TIMEOUT)).body
     except (ConfigError, TemporaryError) as error:
         raise ToolError(str(error)) from None
-    return reply.body
 
 
 def _format(items: list[Mapping[str, Any]]) -> str:

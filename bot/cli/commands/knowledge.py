@@ -111,8 +111,8 @@ async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, i
         target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
         body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
         with explaining(refusal):
-            send = partial(find_running_bot(config).send, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
-            return await asyncio.to_thread(send, request.method, target, body, file)
+            ask = partial(find_running_bot(config).ask, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
+            return await ask(request.method, target, body, file=file)
 
     return await work(send_to_running_bot)
 
