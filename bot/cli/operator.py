@@ -575,7 +575,7 @@ def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[tools.Fi
         config = reload_character_config(config)  # the file as it is now: the agent may run an earlier version of it
     except ConfigError as error:
         advice = "correct the file; the bot runs the last version that it could use"
-        yield tools.Finding(tools.FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
+        yield tools.Finding.fail("character", "; ".join(_visible_lines(str(error))), advice)
     else:
         yield from checks.check_character(config.path, config.loaded)
     yield from check_configuration(settings, config, is_running=True)

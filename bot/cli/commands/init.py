@@ -234,7 +234,7 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
     elif answers.local_model:
         if missing := missing_installations(answers.local_model):
             commands = " && ".join(map(str, missing))
-            finding = Finding(FindingStatus.FAIL, "model", "packages that run a model file are not installed", commands)
+            finding = Finding.fail("model", "packages that run a model file are not installed", commands)
             show([finding])
             return [finding]
         values |= model_variables({loading.model_files().variable: answers.local_model})
@@ -678,7 +678,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
             with configure_logging(level="ERROR", secrets=secrets):
                 findings = asyncio.run(check_model(config, shows_prompt=False))
         except BotError as error:
-            findings = [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
+            findings = [Finding.fail("model", str(error), SETTINGS_ADVICE)]
     show(findings)
     problems = failures(findings)
     if not problems:
@@ -765,7 +765,7 @@ def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding
     """Ask a platform about the account behind these variables, without any visible effect there."""
     adapter = loading.find_adapter(spec.name)
     if isinstance(adapter, str):
-        return [Finding(FindingStatus.FAIL, "account", adapter, "install it, then run `bot init` again")]
+        return [Finding.fail("account", adapter, "install it, then run `bot init` again")]
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
     try:
         config = load_character_config(default_character(), layer)
@@ -773,7 +773,7 @@ def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding
         with configure_logging(level="ERROR", secrets=secrets), working(translate("asking {name}", name=spec.name)):
             return list(check_accounts(config, [Platform(spec.name, adapter)]))
     except BotError as error:
-        return [Finding(FindingStatus.FAIL, "account", f"{spec.name}: {error}", SETTINGS_ADVICE)]
+        return [Finding.fail("account", f"{spec.name}: {error}", SETTINGS_ADVICE)]
 
 
 def is_accepted(findings: Sequence[Finding]) -> bool:
@@ -797,12 +797,12 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
             try:
                 settings.load(group.model)
             except BotError as error:
-                yield Finding(FindingStatus.FAIL, "settings", str(error), SETTINGS_ADVICE)
+                yield Finding.fail("settings", str(error), SETTINGS_ADVICE)
     known = known_variables((), groups)
     for name in values:
         if name not in known:
             hint = suggest(name, known)
-            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
+            yield Finding.warn("settings", f"{name} is a variable of no installed part", hint)
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -192,7 +192,7 @@ def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
         findings = asyncio.run(_run_suites(tested))
     if not target.tests and not tested.tests:
         advice = "bring some in Plugin(tests=…), or write a file beside it"
-        findings.append(Finding(FindingStatus.WARN, "tests", f"{tested.name} has no tests of its own", advice))
+        findings.append(Finding.warn("tests", f"{tested.name} has no tests of its own", advice))
     return report_tests(target, findings)
 
 
@@ -495,9 +495,7 @@ def run_adapter_tests(
     results = asyncio.run(check_adapter_contract(spec))
     findings = [finding for result in results for finding in contract_findings(result)]
     if not target.tests:
-        findings.append(
-            Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
-        )
+        findings.append(Finding.warn("tests", f"{spec.name} has no tests of its own", "write a file beside it"))
     return report_tests(target, findings)
 
 
