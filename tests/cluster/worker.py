@@ -94,7 +94,7 @@ async def main(url: str, port: int) -> None:
         running_agent(store=store, model=ScriptedModel(answer), adapter=adapter, settings=SETTINGS) as harness,
         asyncio.TaskGroup() as group,
     ):
-        tell(f"ready {store.sharing._leases.worker}")
+        tell(f"ready {store.sharing.worker}")
         while line := await lines.readline():
             group.create_task(submit(harness, json.loads(line)))
 

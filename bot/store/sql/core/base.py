@@ -5,15 +5,15 @@ reports every memory that it inserts, changes or deletes; the cache is updated w
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from pydantic import Field, SecretStr, field_validator
@@ -325,7 +325,7 @@ class DirectAccess:
 
 
 class SqlStorePart:
-    """A part of the store. Code that takes a connection stands in module functions."""
+    """A part of the store. What takes a connection runs where `Access` runs it: see `reads`."""
 
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         self._database = database
@@ -339,6 +339,35 @@ class SqlStorePart:
     async def _search(self, statement: Executable, **values: Any) -> Sequence[Row]:
         """Return the rows of a statement about the agent that may take long."""
         return await self._database.search(partial(fetch_all, statement, {"agent": self._agent, **values}))
+
+
+P = ParamSpec("P")
+Part = TypeVar("Part", bound=SqlStorePart)
+
+
+def _run_by(
+    choose: Callable[[Access], Callable[[Work[Any]], Awaitable[Any]]],
+) -> Callable[[Callable[Concatenate[Part, Connection, P], T]], Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]]:
+    """Return a decorator that makes an async method of one that takes a connection, run by a method of `Access`."""
+
+    def decorate(
+        operation: Callable[Concatenate[Part, Connection, P], T],
+    ) -> Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]:
+        @wraps(operation)
+        async def run(part: Part, /, *arguments: P.args, **options: P.kwargs) -> T:
+            work = choose(part._database)
+            result: T = await work(lambda connection: operation(part, connection, *arguments, **options))
+            return result
+
+        return run
+
+    return decorate
+
+
+reads = _run_by(lambda database: database.read)
+searches = _run_by(lambda database: database.search)
+writes = _run_by(lambda database: database.write)
+writes_not_durably = _run_by(lambda database: partial(database.write, durable=False))
 
 
 class Closable(Protocol):

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -34,7 +34,7 @@ from bot.store.ledger import (
     connection_name,
     part_name,
 )
-from bot.store.sql.core.base import AgentRow
+from bot.store.sql.core.base import AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import Row, datetime_of
 from bot.store.sql.core.schema import IS_UNCLAIMED
 from bot.store.sql.postgres.database import PostgresDatabase
@@ -121,16 +121,18 @@ class RoomLeases:
     """The rooms that this process owns, to its knowledge; the database checks ownership at every write.
 
     `worker` is the number of this process, None while it does not share the work. `notices` are those that
-    other processes should receive, and `notified` is set when there is work to look for. `unsettled` are the rooms in
+    other processes should receive, and `notified` is set when there is work to look for. `unsettled_rooms` are those in
     which an earlier owner may have left work that has not been resumed yet. A process whose `role` is to send leases
     accounts, under ids that no room has.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
         self._database = database
+        self._run = database.main_queries.run
         self._agent = agent_row.number
+        self.members = PostgresMembers(database, agent_row)
         self._rooms: set[UUID] = set()
-        self.unsettled: set[UUID] = set()
+        self.unsettled_rooms: set[UUID] = set()
         self._received_elsewhere: set[UUID] = set()  # rooms owned here in which other processes receive too
         self._remote_receipts = BoundedSet[UUID](MAX_REMOTE_RECEIPTS)  # received here, for the owner of the room
         self._closed: set[UUID] = set()
@@ -144,14 +146,14 @@ class RoomLeases:
         self.notices = NoticeQueue(self._agent)
         self.notified = asyncio.Event()
 
-    def holds(self, room_id: UUID) -> bool:
+    def owns_room(self, room_id: UUID) -> bool:
         """Return whether this process works on a room."""
         return self.worker is None or room_id in self._rooms
 
-    def sends(self, room_id: UUID) -> bool:
+    def sends_room(self, room_id: UUID) -> bool:
         """Return whether this process sends the deliveries of a room."""
         if self.worker is None or self.role is ProcessRole.ALL:
-            return self.holds(room_id)
+            return self.owns_room(room_id)
         return self._account_of.get(room_id) in self._rooms
 
     @property
@@ -171,14 +173,15 @@ class RoomLeases:
             await self._take_leases([lease_id])
         return lease_id in self._rooms
 
-    async def share_leases(self, name: str, count: int, processes: int) -> frozenset[int]:
-        """Return the numbers of the parts whose leases this process keeps, at most its share among the processes."""
+    async def share_leases(self, name: str, count: int) -> frozenset[int]:
+        """Return the numbers of the parts whose leases this process has; free ones are taken up to its share."""
+        processes = await self.members.count_sharing(name, count, self.role)
         ids = {number: derived_id("account", part_name(name, number, count)) for number in range(count)}
         share = 0 if self.is_draining else math.ceil(count / max(processes, 1))
         held = [number for number, lease_id in ids.items() if lease_id in self._rooms]
         if len(held) < share and not self._is_declared_dead:
             key = (self._agent, [lease_id.bytes for lease_id in ids.values()])
-            rows = await self._database.main_queries.run(lambda db: FIND_OWNERS.rows(db, *key))
+            rows = await self._run(lambda db: FIND_OWNERS.rows(db, *key))
             taken = {row[0] for row in rows}
             free = [lease_id for lease_id in ids.values() if lease_id.bytes not in taken]
             if free:
@@ -191,7 +194,7 @@ class RoomLeases:
         lease_id = derived_id("account", name)
         if lease_id in self._rooms:
             key = (self._agent, lease_id.bytes, self.worker)
-            await self._database.main_queries.run(lambda db: RELEASE_LEASE.rows(db, *key))
+            await self._run(lambda db: RELEASE_LEASE.rows(db, *key))
             self.remove([lease_id])
 
     async def assign_deliveries(self, accounts: Mapping[UUID, str]) -> frozenset[UUID]:
@@ -256,7 +259,7 @@ class RoomLeases:
 
     def note_committed(self, turn_commit: TurnCommit, stored: Iterable[Delivery]) -> None:
         """Notify other processes of what they have to send, and of the end of messages that they received."""
-        self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.sends(item.room_id)))
+        self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.sends_room(item.room_id)))
         if self._received_elsewhere or self.role is ProcessRole.WORKER:
             closed = (receipt for receipt in turn_commit.receipts if receipt.outcome.is_final)
             self.notices.add(Notice.CLOSED, (item.id for item in closed if self._is_received_elsewhere(item.room_id)))
@@ -268,14 +271,18 @@ class RoomLeases:
         """Add rooms whose lease was taken, in which an earlier owner may have left work; none if declared dead."""
         if not self._is_declared_dead and (taken := set(rooms) - self._rooms):
             self._rooms |= taken
-            self.unsettled |= taken
+            self.unsettled_rooms |= taken
             self.notified.set()
 
     def unsettle(self, rooms: Iterable[UUID]) -> None:
         """Record that work may have been stored in rooms of this process that it does not know."""
         if concerned := self._rooms.intersection(rooms):
-            self.unsettled |= concerned
+            self.unsettled_rooms |= concerned
             self.notified.set()
+
+    def settle(self, rooms: Collection[UUID]) -> None:
+        """Record that the open work of these rooms has been resumed."""
+        self.unsettled_rooms.difference_update(rooms)
 
     def start(self, worker: int) -> None:
         """Start to share the work under this number."""
@@ -284,7 +291,7 @@ class RoomLeases:
     def lose_all(self) -> None:
         """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
-        self.unsettled.clear()
+        self.unsettled_rooms.clear()
         self._account_of.clear()
         self._received_elsewhere.clear()
         self._is_declared_dead = True
@@ -292,7 +299,7 @@ class RoomLeases:
     def remove(self, rooms: Iterable[UUID]) -> None:
         """Drop rooms that another process owns."""
         self._rooms.difference_update(rooms)
-        self.unsettled &= self._rooms
+        self.unsettled_rooms &= self._rooms
         self._received_elsewhere &= self._rooms
 
     def claim_for_room(self, room_id: UUID) -> LeaseClaim:
@@ -319,7 +326,7 @@ class RoomLeases:
 
     async def _take_leases(self, rooms: Iterable[UUID]) -> None:
         key = (self._agent, self.worker, [room_id.bytes for room_id in rooms])
-        rows = await self._database.main_queries.run(lambda db: TAKE_LEASES.rows(db, *key))
+        rows = await self._run(lambda db: TAKE_LEASES.rows(db, *key))
         taken = {UUID(bytes=row[0]): row[2] for row in rows if row[1] == self.worker}
         self._rooms.update(room_id for room_id, is_new in taken.items() if is_new)
         self.take_over(taken)
@@ -411,35 +418,15 @@ def describe_process(role: ProcessRole, now: datetime) -> str:
     )
 
 
-class PostgresMembers:
+class PostgresMembers(SqlStorePart):
     """Lists and drains the processes of one agent; see `Members`."""
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
-        self._database = database
-        self._agent = agent_row.number
+        super().__init__(database, agent_row)
         self._stored_parts: dict[str, int] = {}
 
-    async def find(self) -> tuple[list[Member], WorkLag]:
-        """Return the processes in the order in which they joined, and how late the work is."""
-        return await self._database.read(self._find)
-
-    async def drain(self, number: int) -> bool:
-        """Request that a process release its rooms and accounts and take no others; return whether it exists."""
-        rows = await self._database.write(lambda db: DRAIN.rows(db, self._agent, number))
-        return bool(rows)
-
-    async def count_sharing(self, name: str, count: int, role: ProcessRole) -> int:
-        """Return the number of processes that share the parts of a lease: those of a role that are not drained.
-
-        How many parts there are is stored, so that `find` knows their names.
-        """
-        if self._stored_parts.get(name) != count:
-            await self._database.write(lambda db: STORE_PARTS.rows(db, self._agent, name, str(count)))
-            self._stored_parts[name] = count
-        rows = await self._database.read(lambda db: COUNT_PROCESSES.rows(db, self._agent, role.value))
-        return int(rows[0][0])
-
-    def _find(self, connection: Connection) -> tuple[list[Member], WorkLag]:
+    @reads
+    def find(self, connection: Connection) -> tuple[list[Member], WorkLag]:
         pairs = list(map(tuple, LIST_ACCOUNTS.rows(connection, self._agent)))
         names = {account_name(*pair) for pair in pairs} | {connection_name(platform) for platform, _ in pairs} | {*Duty}
         for key, count in LIST_PARTS.rows(connection, self._agent):
@@ -453,6 +440,21 @@ class PostgresMembers:
         [(unanswered, undelivered)] = FIND_LAG.rows(connection, self._agent, self._agent)
         lag = WorkLag(*(None if at is None else datetime_of(at) for at in (unanswered, undelivered)))
         return [_read_member(row, leases.get(row[0], ()), accounts) for row in rows], lag
+
+    @writes
+    def drain(self, connection: Connection, number: int) -> bool:
+        return bool(DRAIN.rows(connection, self._agent, number))
+
+    async def count_sharing(self, name: str, count: int, role: ProcessRole) -> int:
+        """Return the number of processes that share the parts of a lease: those of a role that are not drained.
+
+        How many parts there are is stored, so that `find` knows their names.
+        """
+        if self._stored_parts.get(name) != count:
+            await self._database.write(lambda db: STORE_PARTS.rows(db, self._agent, name, str(count)))
+            self._stored_parts[name] = count
+        rows = await self._database.read(lambda db: COUNT_PROCESSES.rows(db, self._agent, role.value))
+        return int(rows[0][0])
 
 
 def _read_member(row: Row, leases: Sequence[UUID], accounts: Mapping[UUID, str]) -> Member:

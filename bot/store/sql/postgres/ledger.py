@@ -108,14 +108,14 @@ class PostgresLedger(SqlLedger):
                 rows = await self._commits.call(commit_values(self._agent, claim, turn_commit))
                 stored = read_committed(turn_commit, rows)
         self._leases.note_committed(turn_commit, stored)
-        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
+        return [delivery for delivery in stored if self._leases.sends_room(delivery.room_id)]
 
     async def close_command(
         self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
     ) -> list[Delivery]:
         stored = await super().close_command(receipt, deliveries, response)
         self._leases.note_committed(TurnCommit(receipts=(receipt,)), stored)
-        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
+        return [delivery for delivery in stored if self._leases.sends_room(delivery.room_id)]
 
     async def decide_proposal(
         self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
@@ -124,7 +124,7 @@ class PostgresLedger(SqlLedger):
         if stored is None:
             return None
         self._leases.note_committed(TurnCommit(), stored)
-        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
+        return [delivery for delivery in stored if self._leases.sends_room(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         if not receipts:

@@ -30,7 +30,6 @@ from bot.store.sql.core.upgrade import SqlPluginTables, find_usable_version, fin
 from bot.store.sql.postgres.backup import dump_database, restore_dump
 from bot.store.sql.postgres.connection import Address, parse_address
 from bot.store.sql.postgres.database import PostgresDatabase, build_read_only_engine, run_once
-from bot.store.sql.postgres.leases import RoomLeases
 from bot.store.sql.postgres.ledger import PostgresLedger
 from bot.store.sql.postgres.work_sharing import PostgresSharing
 from bot.store.sql.sqlite.check import count_rows, find_unreadable, find_version_problem
@@ -71,7 +70,7 @@ class PostgresStorage(Storage):
             agent_row = await run_once(address, partial(find_agent_row, address.label, agent_id))
             async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, address))) as tables:
                 store = SqlStore(database, agent_row, tables)
-                store.sharing = PostgresSharing(database, agent_row, RoomLeases(database, agent_row))
+                store.sharing = PostgresSharing(database, agent_row)
                 await store.marks.refresh()
                 await store.take_overs.refresh()
                 yield store
@@ -191,9 +190,8 @@ class OpenServers:
         ):
             agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
             store = SqlStore(database, agent_row, tables, clock)
-            leases = RoomLeases(database, agent_row)
-            store.ledger = PostgresLedger(database, agent_row, leases)
-            store.sharing = PostgresSharing(database, agent_row, leases)
+            store.sharing = sharing = PostgresSharing(database, agent_row)
+            store.ledger = PostgresLedger(database, agent_row, sharing)
             await store.marks.refresh()
             await store.take_overs.refresh()
             async with Retention(database, agent_row, retention, clock=clock):

@@ -8,10 +8,8 @@ Limits that all processes share: what each holds of a day's costs, and buckets o
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from functools import partial
 from math import inf
 from uuid import UUID
 
@@ -21,12 +19,12 @@ from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import CostEntry, CostHold, CostUsage, HeldCosts, LimitScope, Receipt
 from bot.errors import ConfigError, StoreUnavailable
 from bot.store.ledger import BucketRequest, NewWork, OpenWork, ProcessRole, account_name
-from bot.store.sql.core.base import AgentRow
+from bot.store.sql.core.base import AgentRow, SqlStorePart, writes_not_durably
 from bot.store.sql.core.mapping import NANO, NIL, Row
 from bot.store.sql.core.schema import IS_UNCLAIMED, cost_holds, message_buckets
 from bot.store.sql.postgres.database import PostgresDatabase
 from bot.store.sql.postgres.heartbeat import CHANNEL, LEASE_MICROSECONDS, NOW, Worker
-from bot.store.sql.postgres.leases import DESCRIBE, FORGET, OTHER_ROLES, PostgresMembers, RoomLeases, describe_process
+from bot.store.sql.postgres.leases import DESCRIBE, FORGET, OTHER_ROLES, RoomLeases, describe_process
 from bot.store.sql.postgres.ledger_statements import RawStatement, column_list, transpose, values_table
 from bot.store.sql.stores.cache_logs_costs import add_costs, find_erased_usage
 from bot.store.sql.stores.ledger import RECEIPT
@@ -105,20 +103,43 @@ DELETE_FULL_BUCKETS = RawStatement(
 GROUPINGS_BY_SCOPE = {LimitScope.ALL: "work", LimitScope.ROOM: "room", LimitScope.PERSON: "person"}
 
 
-class PostgresLimits:
+class PostgresLimits(SqlStorePart):
     """Counts for all processes; see `SharedLimits`."""
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:
-        self._database = database
-        self._agent = agent_row.number
+        super().__init__(database, agent_row)
+        self._run = database.main_queries.run
         self._leases = leases
         self._calls = 0
 
-    async def hold_costs(
-        self, day: date, holds: Sequence[CostHold], entries: Sequence[CostEntry], number: int
+    @writes_not_durably
+    def hold_costs(
+        self, connection: Connection, day: date, holds: Sequence[CostHold], entries: Sequence[CostEntry], number: int
     ) -> list[HeldCosts] | None:
-        work = partial(_hold_costs, self._agent, self._leases.worker, day.isoformat(), holds, entries, number)
-        return await self._database.write(work, durable=False)
+        agent, worker, day_text = self._agent, self._leases.worker, day.isoformat()
+        TAKE_LOCK.rows(connection, agent)
+        member = FIND_MEMBER.rows(connection, agent, worker)
+        if entries and not (member and member[0][1] == number):
+            add_costs(connection, agent, entries)
+        if not member:
+            return None
+        keys = [(agent, day_text, GROUPINGS_BY_SCOPE[hold.scope], *_ids_of(hold)) for hold in holds]
+        totals = FIND_TOTALS.rows(connection, *transpose(keys, len(HOLD_KEYS)), worker) if holds else []
+        erased = _erased_usage(connection, agent, day, holds)
+        spent = [(int(row[0]) + cost, int(row[1]) + tokens) for row, (cost, tokens) in zip(totals, erased, strict=True)]
+        others = [(int(row[2]), int(row[3])) for row in totals]
+        held = _choose_holds(holds, spent, others)
+        rows = [(*key, worker, *amounts) for key, amounts in zip(keys, held, strict=True)]
+        if entries:
+            rows.append((agent, *NUMBER_KEY, worker, 0, number))
+        if rows:
+            SET_HOLDS.rows(connection, *transpose(rows, len(HOLD_NAMES)))
+        if (0, 0) in held:
+            DELETE_EMPTY_HOLDS.rows(connection, worker, day_text)
+        return [
+            HeldCosts(_usage_of(own), _usage_of(other), _usage_of(mine))
+            for own, other, mine in zip(spent, others, held, strict=True)
+        ]
 
     async def take_tokens(self, requests: Sequence[BucketRequest], age: float = 0.0) -> list[int]:
         taken: dict[tuple[str, bytes], int] = {}
@@ -130,66 +151,24 @@ class PostgresLimits:
     async def _take_tokens(
         self, requests: Sequence[BucketRequest], seconds: int, age: float
     ) -> dict[tuple[str, bytes], int]:
+        amounts = ((bucket, bucket.capacity * MICRO, int(age * MICRO)) for bucket in requests)
         rows = [
-            (
-                self._agent,
-                bucket.setting,
-                bucket.key.bytes,
-                0,
-                bucket.capacity * MICRO,
-                int(age * MICRO),
-                bucket.count,
-                0,
-            )
-            for bucket in requests
+            (self._agent, bucket.setting, bucket.key.bytes, 0, capacity, filled_at, bucket.count, 0)
+            for bucket, capacity, filled_at in amounts
         ]
         columns = transpose(rows, len(BUCKET_NAMES))
-        found = await self._database.main_queries.run(lambda db: TAKE_TOKENS.rows(db, *columns, seconds, seconds))
+        found = await self._run(lambda db: TAKE_TOKENS.rows(db, *columns, seconds, seconds))
         self._calls += 1
         if self._calls % CLEANUP_INTERVAL == 0:
-            await self._database.main_queries.run(lambda db: DELETE_FULL_BUCKETS.rows(db, self._agent, seconds))
+            await self._run(lambda db: DELETE_FULL_BUCKETS.rows(db, self._agent, seconds))
         return {(setting, bytes(key)): count for setting, key, count in found}
 
 
-def _hold_costs(
-    agent: int,
-    worker: int | None,
-    day: str,
-    holds: Sequence[CostHold],
-    entries: Sequence[CostEntry],
-    number: int,
-    connection: Connection,
-) -> list[HeldCosts] | None:
-    TAKE_LOCK.rows(connection, agent)
-    member = FIND_MEMBER.rows(connection, agent, worker)
-    if entries and not (member and member[0][1] == number):
-        add_costs(agent, entries, connection)
-    if not member:
-        return None
-    keys = [(agent, day, GROUPINGS_BY_SCOPE[hold.scope], *_ids_of(hold)) for hold in holds]
-    totals = FIND_TOTALS.rows(connection, *transpose(keys, len(HOLD_KEYS)), worker) if holds else []
-    erased = _erased_usage(connection, agent, day, holds)
-    spent = [(int(row[0]) + cost, int(row[1]) + tokens) for row, (cost, tokens) in zip(totals, erased, strict=True)]
-    others = [(int(row[2]), int(row[3])) for row in totals]
-    held = _choose_holds(holds, spent, others)
-    rows = [(*key, worker, *amounts) for key, amounts in zip(keys, held, strict=True)]
-    if entries:
-        rows.append((agent, *NUMBER_KEY, worker, 0, number))
-    if rows:
-        SET_HOLDS.rows(connection, *transpose(rows, len(HOLD_NAMES)))
-    if (0, 0) in held:
-        DELETE_EMPTY_HOLDS.rows(connection, worker, day)
-    return [
-        HeldCosts(_usage_of(own), _usage_of(other), _usage_of(mine))
-        for own, other, mine in zip(spent, others, held, strict=True)
-    ]
-
-
-def _erased_usage(connection: Connection, agent: int, day: str, holds: Sequence[CostHold]) -> list[Amounts]:
+def _erased_usage(connection: Connection, agent: int, day: date, holds: Sequence[CostHold]) -> list[Amounts]:
     """Return what the person of each limit had used when their data was erased; nothing for other limits."""
     if all(hold.scope is not LimitScope.PERSON for hold in holds):
         return [(0, 0)] * len(holds)
-    erased = find_erased_usage(agent, date.fromisoformat(day), connection)
+    erased = find_erased_usage(connection, agent, day)
     return [_sum(erased.of(hold.key)) if hold.scope is LimitScope.PERSON else (0, 0) for hold in holds]
 
 
@@ -276,69 +255,35 @@ OPEN_ACCOUNTS = RawStatement(
 NOTIFY = RawStatement(f"SELECT pg_notify('{CHANNEL}', ?)")
 
 
-class PostgresSharing:
+class PostgresSharing(RoomLeases):
     """Shares the work with the other processes that have this agent's store open; see `WorkSharing`."""
 
-    def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:
-        self._database = database
-        self._agent = agent_row.number
-        self._leases = leases
-        self.limits = PostgresLimits(database, agent_row, leases)
-        self.members = PostgresMembers(database, agent_row)
+    def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
+        super().__init__(database, agent_row)
+        self.limits = PostgresLimits(database, agent_row, self)
         self._heartbeat = database.heartbeat
-        self._worker: Worker | None = None
+        self._member: Worker | None = None
         self._must_look = False  # a notification told every process to look for work
         self._notifiers = TaskSet("notifying other processes")
-
-    def owns_room(self, room_id: UUID) -> bool:
-        """Return whether this process works on a room."""
-        return self._leases.holds(room_id)
-
-    @property
-    def role(self) -> ProcessRole:
-        """What this process does; set before it joins."""
-        return self._leases.role
-
-    @role.setter
-    def role(self, role: ProcessRole) -> None:
-        self._leases.role = role
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether an operator has told this process to release its work."""
-        return self._leases.is_draining
 
     @property
     def agent_count(self) -> int:
         """The number of agents of this process that share their work over the same database."""
         return self._heartbeat.worker_count
 
-    @property
-    def unsettled_rooms(self) -> AbstractSet[UUID]:
-        """The rooms in which an earlier owner may have left work that has not been resumed yet."""
-        return self._leases.unsettled
-
-    def settle(self, rooms: Collection[UUID]) -> None:
-        """Record that the open work of these rooms has been resumed."""
-        self._leases.unsettled.difference_update(rooms)
-
-    def sends_room(self, room_id: UUID) -> bool:
-        """Return whether this process sends the deliveries of a room."""
-        return self._leases.sends(room_id)
-
     async def join(self) -> None:
         """Start to share the work under a new number; raise ConfigError if the others have unsuitable roles."""
         await self._wait_for_suitable_roles()
         number = await self._database.write(self._insert_worker)
-        self._leases.start(number)
-        self._worker = Worker(
+        self.start(number)
+        self._member = Worker(
             self._agent,
             number,
-            takes_rooms=lambda: self._leases.takes_rooms,
-            on_taken_over=self._leases.take_over,
+            takes_rooms=lambda: self.takes_rooms,
+            on_taken_over=self.take_over,
             on_notify=self._on_notify,
         )
-        self._heartbeat.add(self._worker)
+        self._heartbeat.add(self._member)
         if not self._notifiers:
             self._notifiers.start(self._send_notifications())
         await self.heartbeat()
@@ -348,83 +293,70 @@ class PostgresSharing:
 
         Return False if this process was declared dead.
         """
-        assert self._worker is not None, "it has joined"
-        await self._heartbeat.renew(self._worker)
-        if self._worker.is_lost:
-            self._leases.lose_all()
-        self._leases.is_draining = self._worker.is_draining
-        return not self._worker.is_lost
-
-    async def hold_lease(self, name: str) -> bool:
-        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
-        return await self._leases.hold_lease(name)
-
-    async def share_leases(self, name: str, count: int) -> frozenset[int]:
-        """Return the numbers of the parts whose leases this process has; free ones are taken up to its share."""
-        processes = await self.members.count_sharing(name, count, self.role)
-        return await self._leases.share_leases(name, count, processes)
-
-    async def release_lease(self, name: str) -> None:
-        """Release a lease, so that another process can take it at once."""
-        await self._leases.release_lease(name)
+        assert self._member is not None, "it has joined"
+        await self._heartbeat.renew(self._member)
+        if self._member.is_lost:
+            self.lose_all()
+        self.is_draining = self._member.is_draining
+        return not self._member.is_lost
 
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return our rooms with open messages, and those with open deliveries."""
         if not self.role.answers:
             return await self._open_deliveries(platforms)
-        await self._leases.take_free_rooms()
-        worker = self._leases.worker
+        await self.take_free_rooms()
+        worker = self.worker
         key = (self._agent, worker)
-        receipt_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
-        delivery_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
+        receipt_rows = await self._run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
+        delivery_rows = await self._run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
         message_rooms, delivery_rooms = _room_ids(receipt_rows), _room_ids(delivery_rows)
-        if worker == self._leases.worker:  # some may be unknown: the server's reply when they were taken was lost
-            self._leases.take_over(message_rooms | delivery_rooms)
+        if worker == self.worker:  # some may be unknown: the server's reply when they were taken was lost
+            self.take_over(message_rooms | delivery_rooms)
         return OpenWork(message_rooms, frozenset() if self.role is ProcessRole.WORKER else delivery_rooms)
 
     async def receipts_to_claim(self) -> list[Receipt]:
         """Return the open receipts of our rooms in which some are unclaimed, in the order of their arrival."""
-        await self._leases.take_free_rooms()
-        key = (self._agent, self._leases.worker)
-        rows = await self._database.main_queries.run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
+        await self.take_free_rooms()
+        key = (self._agent, self.worker)
+        rows = await self._run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
         return list(RECEIPT.decode_all(rows))
 
     async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
         if not platforms or self.is_draining:
             return OpenWork()
-        rows = await self._database.main_queries.run(lambda db: OPEN_ACCOUNTS.rows(db, self._agent, list(platforms)))
+        rows = await self._run(lambda db: OPEN_ACCOUNTS.rows(db, self._agent, list(platforms)))
         accounts = {UUID(bytes=room_id): account_name(platform, account) for room_id, platform, account in rows}
-        return OpenWork(delivery_rooms=await self._leases.assign_deliveries(accounts))
+        return OpenWork(delivery_rooms=await self.assign_deliveries(accounts))
 
     async def release_idle(self) -> None:
         """Release the rooms in which nothing is open, and all accounts."""
-        key = (self._agent, self._leases.worker)
+        key = (self._agent, self.worker)
         with suppress(StoreUnavailable):
-            rows = await self._database.main_queries.run(lambda db: FREE_IDLE_LEASES.rows(db, *key))
-            self._leases.remove(_room_ids(rows))
+            rows = await self._run(lambda db: FREE_IDLE_LEASES.rows(db, *key))
+            self.remove(_room_ids(rows))
             if rows:
-                await self._notify(self._leases.notices.all_work)
+                await self._notify(self.notices.all_work)
 
     async def wait_for_work(self, timeout: float) -> NewWork:
         """Wait for a notification, at most for this many seconds; return what it said."""
         try:
             async with asyncio.timeout(timeout):
-                await self._leases.notified.wait()
+                await self.notified.wait()
         except TimeoutError:
             self._must_look = True
         must_look, self._must_look = self._must_look, False
-        self._leases.notified.clear()
-        new_work = self._leases.take_new_work()
-        return NewWork() if must_look or self._leases.unsettled else new_work
+        self.notified.clear()
+        new_work = self.take_new_work()
+        return NewWork() if must_look or self.unsettled_rooms else new_work
 
     async def leave(self) -> None:
         """Release all rooms; an unreachable server frees them when the row expires."""
         await self._notifiers.cancel()
-        if self._worker is not None:
-            self._heartbeat.remove(self._worker)
+        if self._member is not None:
+            self._heartbeat.remove(self._member)
         with suppress(StoreUnavailable):
             await self._database.write(self._delete_worker)
-        self._leases.lose_all()
+        self.lose_all()
 
     def _insert_worker(self, connection: Connection) -> int:
         [(number,)] = INSERT_WORKER.rows(connection, self._agent)
@@ -433,15 +365,15 @@ class PostgresSharing:
         return int(number)
 
     def _delete_worker(self, connection: Connection) -> None:
-        FREE_LEASES.rows(connection, self._agent, self._leases.worker)
-        DELETE_WORKER.rows(connection, self._leases.worker)
-        NOTIFY.rows(connection, self._leases.notices.all_work)
+        FREE_LEASES.rows(connection, self._agent, self.worker)
+        DELETE_WORKER.rows(connection, self.worker)
+        NOTIFY.rows(connection, self.notices.all_work)
 
     async def _wait_for_suitable_roles(self) -> None:
         """Wait until processes that have died count as dead; raise ConfigError if the others do not end."""
         is_divided = self.role is not ProcessRole.ALL
         for _ in range(ROLE_CHECKS):
-            rows = await self._database.main_queries.run(lambda db: OTHER_ROLES.rows(db, self._agent))
+            rows = await self._run(lambda db: OTHER_ROLES.rows(db, self._agent))
             roles = {row[0] for row in rows}
             if not roles or is_divided is (ProcessRole.ALL.value not in roles):
                 return
@@ -453,23 +385,23 @@ class PostgresSharing:
         )
 
     def _on_notify(self, payload: str) -> None:
-        notices = self._leases.notices.parse(payload)
+        notices = self.notices.parse(payload)
         if notices is None:
             self._must_look = True
-            self._leases.notified.set()
+            self.notified.set()
         for notice, item_id in notices or ():
-            self._leases.note_notice(notice, item_id)
+            self.note_notice(notice, item_id)
 
     async def _send_notifications(self) -> None:
         """Send requested notifications, at intervals: each takes a lock that all commits wait for."""
         while True:
-            await self._leases.notices.requested.wait()
+            await self.notices.requested.wait()
             with suppress(StoreUnavailable):  # the others also check regularly
-                await self._notify(self._leases.notices.take_payload())
+                await self._notify(self.notices.take_payload())
             await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
 
     async def _notify(self, payload: str) -> None:
-        await self._database.main_queries.run(lambda db: NOTIFY.rows(db, payload))
+        await self._run(lambda db: NOTIFY.rows(db, payload))
 
 
 def _room_ids(rows: Iterable[Row]) -> frozenset[UUID]:

@@ -11,7 +11,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
 from hashlib import sha256
 from itertools import combinations
 from typing import Any
@@ -51,7 +50,7 @@ from bot.domain.ledger import (
 )
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog, VoteSum
 from bot.store.protocols import LogEntry, LogKind
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, searches, writes, writes_not_durably
 from bot.store.sql.core.mapping import (
     MICROSECOND,
     InsertStatement,
@@ -217,12 +216,15 @@ class SqlCache(SqlStorePart):
             return None
         return cached["value"]
 
-    async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
+    @writes
+    def set(self, connection: Connection, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
+        connection.execute(DELETE_EXPIRED, {"agent": self._agent, "now": self._clock()})
         row = {"agent_id": self._agent, "key": key, "value": value, "expires_at": expires_at}
-        await self._database.write(partial(_set_value, row, self._clock()))
+        SET_VALUE.execute(connection, row)
 
-    async def delete(self, key: str) -> None:
-        await self._database.write(lambda db: db.execute(DELETE_VALUE, {"agent": self._agent, "key_": key}).rowcount)
+    @writes
+    def delete(self, connection: Connection, key: str) -> None:
+        connection.execute(DELETE_VALUE, {"agent": self._agent, "key_": key})
 
 
 class SqlLogs(SqlStorePart):
@@ -254,7 +256,15 @@ class SqlLogs(SqlStorePart):
             }
             for entry in entries
         ]
-        await self._database.write(partial(_insert_logs, rows, self._kinds_to_trim(entries)), durable=durable)
+        kinds_to_trim = self._kinds_to_trim(entries)
+
+        def insert(connection: Connection) -> None:
+            INSERT_LOG.execute_all(connection, seal_entries(connection, rows))
+            for kind in kinds_to_trim:
+                statement = DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS
+                connection.execute(statement, {"agent": self._agent, "kind_": kind})
+
+        await self._database.write(insert, durable=durable)
 
     def _kinds_to_trim(self, entries: Sequence[LogEntry]) -> list[str]:
         """Count the new entries; return the kinds of which old entries are to be deleted now."""
@@ -280,18 +290,6 @@ class SqlLogs(SqlStorePart):
             if entry["entity_id"] in self._agent_row.not_read and "arguments" in (entry["body"] or ()):
                 entry["body"] = {**entry["body"], "arguments": {}}
         return [entry for entry in entries if entry["body"] is not None]
-
-
-def _set_value(row: Values, now: datetime, connection: Connection) -> None:
-    connection.execute(DELETE_EXPIRED, {"agent": row["agent_id"], "now": now})
-    SET_VALUE.execute(connection, row)
-
-
-def _insert_logs(rows: Sequence[Values], kinds_to_trim: Sequence[str], connection: Connection) -> None:
-    INSERT_LOG.execute_all(connection, seal_entries(connection, rows))
-    for kind in kinds_to_trim:
-        statement = DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS
-        connection.execute(statement, {"agent": rows[0]["agent_id"], "kind_": kind})
 
 
 ERASED_USAGE_KEY = "costs:erased"
@@ -355,8 +353,9 @@ REMOVE_SUMS_OF_PERSON = (
 class SqlCosts(SqlStorePart):
     """Keeps the sums; see `CostStore`."""
 
-    async def add(self, entries: Sequence[CostEntry]) -> None:
-        await self._database.write(partial(add_costs, self._agent, entries), durable=False)
+    @writes_not_durably
+    def add(self, connection: Connection, entries: Sequence[CostEntry]) -> None:
+        add_costs(connection, self._agent, entries)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         return list(COST.read_all(await self._search(COSTS_BETWEEN, since=since, until=until)))
@@ -374,11 +373,12 @@ class SqlCosts(SqlStorePart):
         entries = [CostEntry(**{**unused, **dict(zip(names, row, strict=True))}) for row in rows]
         return [entry for entry in entries if entry.calls]
 
-    async def erased_usage(self, day: date) -> ErasedUsage:
-        return await self._database.search(partial(find_erased_usage, self._agent, day))
+    @searches
+    def erased_usage(self, connection: Connection, day: date) -> ErasedUsage:
+        return find_erased_usage(connection, self._agent, day)
 
 
-def find_erased_usage(agent: int, day: date, connection: Connection, find: Select[Any] = GET_VALUE) -> ErasedUsage:
+def find_erased_usage(connection: Connection, agent: int, day: date, find: Select[Any] = GET_VALUE) -> ErasedUsage:
     """Return what erased people had used on a day."""
     row = connection.execute(find, {"agent": agent, "key_": ERASED_USAGE_KEY}).first()
     return ErasedUsage.from_json(None if row is None else CACHED.read(row)["value"], day)
@@ -389,11 +389,11 @@ def _keep_usage(connection: Connection, agent: int, person_id: UUID, today: date
     new = ErasedUsage(today)
     row = {"agent_id": agent, "key": ERASED_USAGE_KEY, "value": new.to_json(), "expires_at": new.expires_at}
     ADD_VALUE.execute(connection, row)
-    erased = find_erased_usage(agent, today, connection, LOCK_VALUE).plus(person_id, usage)
+    erased = find_erased_usage(connection, agent, today, LOCK_VALUE).plus(person_id, usage)
     SET_VALUE.execute(connection, {**row, "value": erased.to_json()})
 
 
-def add_costs(agent: int, entries: Sequence[CostEntry], connection: Connection) -> None:
+def add_costs(connection: Connection, agent: int, entries: Sequence[CostEntry]) -> None:
     """Add entries to both tables, in the order of their keys, so that transactions cannot deadlock."""
     rows = [COST.values(entry, agent) for entry in entries]
     ADD_COST.execute_all(connection, _in_order(rows))
@@ -404,7 +404,7 @@ def _in_order(rows: Sequence[Values]) -> list[Values]:
     return sorted(rows, key=lambda row: [str(row.get(name)) for name in SUM_KEYS])
 
 
-def anonymize_costs(agent: int, person_id: UUID, day: date, today: date, connection: Connection) -> int:
+def anonymize_costs(connection: Connection, agent: int, person_id: UUID, day: date, today: date) -> int:
     """Add a person's costs of a day to those of no person; return the number of rows that named them.
 
     What they have used today is kept for `find_erased_usage`.
@@ -568,17 +568,74 @@ COUNT_VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == parameter(memories.c.tur
 class SqlActivity(SqlStorePart):
     """Counts by grouped queries; see `ActivityStore`."""
 
-    async def buckets(self, start: datetime, step: timedelta, count: int, platform: str = "") -> list[ActivityBucket]:
-        return await self._database.search(partial(_find_buckets, self._agent, start, step, count, platform))
+    @searches
+    def buckets(
+        self, connection: Connection, start: datetime, step: timedelta, count: int, platform: str = ""
+    ) -> list[ActivityBucket]:
+        values = self._span_values(connection, start, step, count) | ({"platform": platform} if platform else {})
+        kind = "platform" if platform else ""
+        received, answered, unfinished = (defaultdict[int, int](int) for _ in range(3))
+        failures = defaultdict[int, dict[str, int]](dict)
+        for number, outcome, cause, amount in connection.execute(COUNT_OUTCOMES[kind], values):
+            received[number] += amount
+            if outcome == Outcome.ANSWERED:
+                answered[number] += amount
+            elif outcome == Outcome.FAILED:
+                failures[number][cause] = amount
+            elif outcome in OPEN_OUTCOMES:
+                unfinished[number] += amount
+        times: dict[int, Row] = {row[0]: row[1:] for row in connection.execute(FIND_PERCENTILES[kind], values)}
+        return [
+            ActivityBucket(
+                start + step * number,
+                received[number],
+                answered[number],
+                unfinished[number],
+                failures[number],
+                *(took // 1000 for took in times.get(number, ())),
+            )
+            for number in range(count)
+        ]
 
-    async def platform_hours(self, start: datetime, hours: int) -> list[PlatformHour]:
-        return await self._database.search(partial(_find_hours, self._agent, start, hours))
+    @searches
+    def platform_hours(self, connection: Connection, start: datetime, hours: int) -> list[PlatformHour]:
+        hour = timedelta(hours=1)
+        rows = connection.execute(COUNT_HOURS, self._span_values(connection, start, hour, hours))
+        return [
+            PlatformHour(platform, start + hour * number, count, last_at)
+            for number, platform, count, last_at in rows
+            if 0 <= number < hours  # a clock may have stepped back
+        ]
+
+    def _span_values(self, connection: Connection, start: datetime, step: timedelta, count: int) -> dict[str, Any]:
+        """Return the values for statements about a number of steps in time."""
+        return {
+            "agent": self._agent,
+            "start": microseconds_of(start),
+            "step": step // MICROSECOND,
+            "first": _find_position(connection, self._agent, start),
+            "end": _find_position(connection, self._agent, start + step * count),
+        }
 
     async def last_sent(self) -> Mapping[str, datetime]:
         return {row[0]: row[1] for row in await self._search(LAST_SENT)}
 
-    async def open_items(self) -> OpenItems:
-        return await self._database.search(partial(_count_open, self._agent))
+    @searches
+    def open_items(self, connection: Connection) -> OpenItems:
+        key = {"agent": self._agent}
+        rows = connection.execute(COUNT_PARTS, {**key, "dropped": DROPPED_CAUSE})
+        parts = {state: Backlog(*backlog) for state, *backlog in rows}
+        pending, attempting, held, failed = (
+            parts.get(state, Backlog())
+            for state in (DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN, DeliveryState.FAILED)
+        )
+        return OpenItems(
+            turns=Backlog(*connection.execute(COUNT_TURNS, key).one()),
+            waiting=pending.plus(attempting),
+            held=held,
+            failed=failed,
+            parked=Backlog(*connection.execute(COUNT_PARKED, key).one()),
+        )
 
     async def votes(self, since: date) -> list[VoteSum]:
         start = datetime.combine(since, time(), UTC)
@@ -601,7 +658,7 @@ def _build_votes(row: Row) -> VoteSum:
     return VoteSum(date(1970, 1, 1) + number * DAY, int(liked), int(disliked))
 
 
-def find_position(agent: int, at: datetime, connection: Connection) -> int:
+def _find_position(connection: Connection, agent: int, at: datetime) -> int:
     """Return the position of the first receipt of an event that came in at a time or later.
 
     It is found by halving: each look-up reads one row of an index.
@@ -619,70 +676,3 @@ def find_position(agent: int, at: datetime, connection: Connection) -> int:
         else:
             low = row[0] + 1
     return int(low)
-
-
-def _span_values(agent: int, start: datetime, step: timedelta, count: int, connection: Connection) -> dict[str, Any]:
-    """Return the values for statements about a number of steps in time."""
-    return {
-        "agent": agent,
-        "start": microseconds_of(start),
-        "step": step // MICROSECOND,
-        "first": find_position(agent, start, connection),
-        "end": find_position(agent, start + step * count, connection),
-    }
-
-
-def _find_buckets(
-    agent: int, start: datetime, step: timedelta, count: int, platform: str, connection: Connection
-) -> list[ActivityBucket]:
-    values = _span_values(agent, start, step, count, connection) | ({"platform": platform} if platform else {})
-    kind = "platform" if platform else ""
-    received, answered, unfinished = (defaultdict[int, int](int) for _ in range(3))
-    failures = defaultdict[int, dict[str, int]](dict)
-    for number, outcome, cause, amount in connection.execute(COUNT_OUTCOMES[kind], values):
-        received[number] += amount
-        if outcome == Outcome.ANSWERED:
-            answered[number] += amount
-        elif outcome == Outcome.FAILED:
-            failures[number][cause] = amount
-        elif outcome in OPEN_OUTCOMES:
-            unfinished[number] += amount
-    times: dict[int, Row] = {row[0]: row[1:] for row in connection.execute(FIND_PERCENTILES[kind], values)}
-    return [
-        ActivityBucket(
-            start + step * number,
-            received[number],
-            answered[number],
-            unfinished[number],
-            failures[number],
-            *(took // 1000 for took in times.get(number, ())),
-        )
-        for number in range(count)
-    ]
-
-
-def _find_hours(agent: int, start: datetime, hours: int, connection: Connection) -> list[PlatformHour]:
-    hour = timedelta(hours=1)
-    rows = connection.execute(COUNT_HOURS, _span_values(agent, start, hour, hours, connection))
-    return [
-        PlatformHour(platform, start + hour * number, count, last_at)
-        for number, platform, count, last_at in rows
-        if 0 <= number < hours  # a clock may have stepped back
-    ]
-
-
-def _count_open(agent: int, connection: Connection) -> OpenItems:
-    key = {"agent": agent}
-    rows = connection.execute(COUNT_PARTS, {**key, "dropped": DROPPED_CAUSE})
-    parts = {state: Backlog(*backlog) for state, *backlog in rows}
-    pending, attempting, held, failed = (
-        parts.get(state, Backlog())
-        for state in (DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN, DeliveryState.FAILED)
-    )
-    return OpenItems(
-        turns=Backlog(*connection.execute(COUNT_TURNS, key).one()),
-        waiting=pending.plus(attempting),
-        held=held,
-        failed=failed,
-        parked=Backlog(*connection.execute(COUNT_PARKED, key).one()),
-    )

@@ -379,10 +379,10 @@ class Erasure:
         self._counts.total += counts.total
 
     async def _anonymize_costs(self) -> int:
-        key, today = (self._agent, self._entity_id), self._now.date()
         values = {"agent": self._agent, "person_id_": self._entity_id}
         days: Sequence[date] = await self._database.search(lambda db: db.scalars(DAYS_OF_PERSON, values).all())
-        return sum([await self._database.write(partial(anonymize_costs, *key, day, today)) for day in days])
+        work = partial(anonymize_costs, agent=self._agent, person_id=self._entity_id, today=self._now.date())
+        return sum([await self._database.write(partial(work, day=day)) for day in days])
 
 
 def _run(statement: Executable, values: dict[str, Any], connection: Connection) -> int:

@@ -12,7 +12,7 @@ from bot.domain.environment import ParticipantState, Room
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
 from bot.domain.memory import MemoryKind
 from bot.store.lists import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, searches
 from bot.store.sql.core.mapping import (
     Row,
     items_parameter,
@@ -134,28 +134,6 @@ def _first_position_since(find: Callable[[int], Row | None], since: datetime) ->
     return high
 
 
-def _list_rooms(
-    agent_row: AgentRow, wanted: RoomFilter, first: int, before: PageKey, limit: int, connection: Connection
-) -> Page[RoomSummary]:
-    agent = agent_row.number
-    is_filtered = wanted != RoomFilter()
-    count = MAX_EXAMINED_ROOMS if is_filtered else limit + 1
-    values = {"agent": agent, "last_active": before[0], "before": before[1], "limit": count}
-    if wanted.world_id is None:
-        rows = connection.execute(LIST_ROOMS, values).all()
-    else:
-        rows = connection.execute(LIST_ROOMS_OF_WORLD, {**values, "world_id_": wanted.world_id}).all()
-    found = [row for row in rows if not is_filtered or _accepts_room(wanted, row)]
-    page = found[:limit]
-    if len(found) > limit:
-        following: PageKey | None = _room_key(page[-1])
-    else:
-        following = _room_key(rows[-1]) if len(rows) == count else None
-    summaries = _summarize_rooms(agent_row, [row[2] for row in page], first, connection)
-    items = ((_room_key(row), summaries.get(row[2])) for row in page)
-    return Page(tuple((key, summary) for key, summary in items if summary is not None), following)
-
-
 def _room_key(row: Row) -> PageKey:
     return (int(row[0]), int(row[1]))
 
@@ -166,7 +144,7 @@ def _accepts_room(wanted: RoomFilter, row: Row) -> bool:
 
 
 def _summarize_rooms(
-    agent_row: AgentRow, ids: Sequence[UUID], first: int, connection: Connection
+    connection: Connection, agent_row: AgentRow, ids: Sequence[UUID], first: int
 ) -> dict[UUID, RoomSummary]:
     agent = agent_row.number
     found = find_rooms(connection, agent, ids)
@@ -183,35 +161,7 @@ def _summarize_rooms(
     return summaries
 
 
-def _messages_key(agent: int, room_id: UUID) -> dict[str, Any]:
-    return {"agent": agent, "room_id_": room_id, "kind_": MemoryKind.MESSAGE}
-
-
-def _list_messages(
-    agent_row: AgentRow, room_id: UUID, wanted: MessageFilter, before: int, limit: int, connection: Connection
-) -> Page[ListedMessage]:
-    agent = agent_row.number
-    key = _messages_key(agent, room_id)
-    if wanted.until is not None:
-        end = _first_position_since(
-            lambda position: connection.execute(CREATED_AT, {**key, "last": position}).first(), wanted.until
-        )
-        before = min(before, end)
-    if wanted == MessageFilter(until=wanted.until):
-        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": before, "limit": limit + 1}).all()
-        return _page_of(agent_row, rows, limit, connection)
-
-    def fetch(position: int, count: int) -> Sequence[Row]:
-        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": position, "limit": count}).all()
-        if wanted.since is not None and rows and all(row[CREATED] < wanted.since for row in rows):
-            return ()  # the rest is older still
-        return rows
-
-    found, following = take_page(fetch, partial(_accept_messages, agent, wanted, connection), before, limit)
-    return Page(_with_receipts(agent_row, found, connection), position_key(following))
-
-
-def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, rows: Sequence[Row]) -> list[bool]:
+def _accept_messages(connection: Connection, agent: int, wanted: MessageFilter, rows: Sequence[Row]) -> list[bool]:
     decisions: dict[UUID, tuple[Outcome, str]] = {}
     if wanted.outcomes or wanted.rules:
         found = rows_of(connection, DECISIONS_OF, [row[ID] for row in rows], agent=agent)
@@ -220,37 +170,24 @@ def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, 
     return [wanted.accepts(row[ENTITY_ID], row[CREATED], decisions.get(row[ID])) for row in rows]
 
 
-def _page_of(agent_row: AgentRow, rows: Sequence[Row], limit: int, connection: Connection) -> Page[ListedMessage]:
+def _page_of(connection: Connection, agent_row: AgentRow, rows: Sequence[Row], limit: int) -> Page[ListedMessage]:
     """Return the page of rows of which one more than its limit was read."""
     following = rows[limit - 1][-1] if len(rows) > limit else None
-    return Page(_with_receipts(agent_row, rows[:limit], connection), position_key(following))
+    return Page(_with_receipts(connection, agent_row, rows[:limit]), position_key(following))
 
 
-def _with_receipts(
-    agent_row: AgentRow, rows: Sequence[Row], connection: Connection
-) -> tuple[tuple[PageKey, ListedMessage], ...]:
-    found = _receipts_of(agent_row.number, [row[ID] for row in rows], connection)
-    positions = {row[ID]: (int(row[-1]),) for row in rows}
-    listed = hide_memories(agent_row, list(MEMORY.read_all(rows)), connection)
-    return tuple((positions[memory.id], ListedMessage(memory, found.get(memory.id))) for memory in listed)
-
-
-def _receipts_of(agent: int, ids: Collection[UUID], connection: Connection) -> dict[UUID, Receipt]:
-    rows = sorted(rows_of(connection, RECEIPTS_OF, ids, agent=agent), key=lambda row: int(row[-1]))
+def _find_receipts(connection: Connection, agent: int, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
+    rows = sorted(rows_of(connection, RECEIPTS_OF, message_ids, agent=agent), key=lambda row: int(row[-1]))
     return {receipt.memory_id: receipt for receipt in RECEIPT.read_all(rows)}
 
 
-def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> int:
-    return _first_position_since(
-        lambda position: connection.execute(RECEIVED_AT, {"agent": agent, "last": position}).first(), since
-    )
-
-
-def _list_messages_after(
-    agent_row: AgentRow, room_id: UUID, after: int, limit: int, connection: Connection
-) -> Page[ListedMessage]:
-    values = {**_messages_key(agent_row.number, room_id), "after": after, "limit": limit + 1}
-    return _page_of(agent_row, connection.execute(MESSAGES_AFTER, values).all(), limit, connection)
+def _with_receipts(
+    connection: Connection, agent_row: AgentRow, rows: Sequence[Row]
+) -> tuple[tuple[PageKey, ListedMessage], ...]:
+    found = _find_receipts(connection, agent_row.number, [row[ID] for row in rows])
+    positions = {row[ID]: (int(row[-1]),) for row in rows}
+    listed = hide_memories(agent_row, list(MEMORY.read_all(rows)), connection)
+    return tuple((positions[memory.id], ListedMessage(memory, found.get(memory.id))) for memory in listed)
 
 
 class SqlLists(SqlStorePart):
@@ -265,32 +202,98 @@ class SqlLists(SqlStorePart):
     ) -> Page[RoomSummary]:
         first = self._first_receipts.get(counted_since)
         if first is None:
-            first = await self._database.search(partial(_find_first_receipt, self._agent, counted_since))
+            first = await self._find_first_receipt(counted_since)
             if first != MAX_POSITION:
                 self._first_receipts = {counted_since: first}
-        return await self._database.search(partial(_list_rooms, self._agent_row, wanted, first, before or END, limit))
+        return await self._list_rooms(wanted, first, before or END, limit)
+
+    @searches
+    def _find_first_receipt(self, connection: Connection, since: datetime) -> int:
+        return _first_position_since(
+            lambda position: connection.execute(RECEIVED_AT, {"agent": self._agent, "last": position}).first(), since
+        )
+
+    @searches
+    def _list_rooms(
+        self, connection: Connection, wanted: RoomFilter, first: int, before: PageKey, limit: int
+    ) -> Page[RoomSummary]:
+        is_filtered = wanted != RoomFilter()
+        count = MAX_EXAMINED_ROOMS if is_filtered else limit + 1
+        values = {"agent": self._agent, "last_active": before[0], "before": before[1], "limit": count}
+        if wanted.world_id is None:
+            rows = connection.execute(LIST_ROOMS, values).all()
+        else:
+            rows = connection.execute(LIST_ROOMS_OF_WORLD, {**values, "world_id_": wanted.world_id}).all()
+        found = [row for row in rows if not is_filtered or _accepts_room(wanted, row)]
+        page = found[:limit]
+        if len(found) > limit:
+            following: PageKey | None = _room_key(page[-1])
+        else:
+            following = _room_key(rows[-1]) if len(rows) == count else None
+        summaries = _summarize_rooms(connection, self._agent_row, [row[2] for row in page], first)
+        items = ((_room_key(row), summaries.get(row[2])) for row in page)
+        return Page(tuple((key, summary) for key, summary in items if summary is not None), following)
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
         found = await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
         return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
-    async def messages(
-        self, room_id: UUID, wanted: MessageFilter, *, before: PageKey | None = None, limit: int = 50
+    @searches
+    def messages(
+        self,
+        connection: Connection,
+        room_id: UUID,
+        wanted: MessageFilter,
+        *,
+        before: PageKey | None = None,
+        limit: int = 50,
     ) -> Page[ListedMessage]:
-        position = (before or END)[0]
-        return await self._database.search(partial(_list_messages, self._agent_row, room_id, wanted, position, limit))
+        key = self._messages_key(room_id)
+        end = (before or END)[0]
+        if wanted.until is not None:
+            end_of_time = _first_position_since(
+                lambda position: connection.execute(CREATED_AT, {**key, "last": position}).first(), wanted.until
+            )
+            end = min(end, end_of_time)
+        if wanted == MessageFilter(until=wanted.until):
+            rows = connection.execute(MESSAGES_BEFORE, {**key, "before": end, "limit": limit + 1}).all()
+            return _page_of(connection, self._agent_row, rows, limit)
 
-    async def messages_after(self, room_id: UUID, after: PageKey, limit: int = 50) -> Page[ListedMessage]:
-        return await self._database.search(partial(_list_messages_after, self._agent_row, room_id, after[0], limit))
+        def fetch(position: int, count: int) -> Sequence[Row]:
+            rows = connection.execute(MESSAGES_BEFORE, {**key, "before": position, "limit": count}).all()
+            if wanted.since is not None and rows and all(row[CREATED] < wanted.since for row in rows):
+                return ()  # the rest is older still
+            return rows
 
-    async def receipts_of(self, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
-        return await self._database.search(partial(_receipts_of, self._agent, message_ids)) if message_ids else {}
+        found, following = take_page(fetch, partial(_accept_messages, connection, self._agent, wanted), end, limit)
+        return Page(_with_receipts(connection, self._agent_row, found), position_key(following))
 
-    async def deliveries(
-        self, states: Collection[DeliveryState], *, before: PageKey | None = None, limit: int = 50
+    @searches
+    def messages_after(
+        self, connection: Connection, room_id: UUID, after: PageKey, limit: int = 50
+    ) -> Page[ListedMessage]:
+        values = {**self._messages_key(room_id), "after": after[0], "limit": limit + 1}
+        rows = connection.execute(MESSAGES_AFTER, values).all()
+        return _page_of(connection, self._agent_row, rows, limit)
+
+    def _messages_key(self, room_id: UUID) -> dict[str, Any]:
+        return {"agent": self._agent, "room_id_": room_id, "kind_": MemoryKind.MESSAGE}
+
+    @searches
+    def receipts_of(self, connection: Connection, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
+        return _find_receipts(connection, self._agent, message_ids)
+
+    @searches
+    def deliveries(
+        self,
+        connection: Connection,
+        states: Collection[DeliveryState],
+        *,
+        before: PageKey | None = None,
+        limit: int = 50,
     ) -> Page[Delivery]:
-        position = (before or END)[0]
-        return await self._database.search(partial(list_undelivered, self._agent, frozenset(states), position, limit))
+        return list_undelivered(self._agent, frozenset(states), (before or END)[0], limit, connection)
 
-    async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
-        return await self._database.search(partial(count_undelivered, self._agent, without_cause))
+    @searches
+    def count_deliveries(self, connection: Connection, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
+        return count_undelivered(self._agent, without_cause, connection)

@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
 
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark, TakeOver
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, rows_of, upsert
 from bot.store.sql.core.schema import participants, person_marks, rooms, take_overs
 from bot.store.sql.stores.erasure import delete_traces_of
@@ -28,19 +26,6 @@ ROOMS_OF_PEOPLE = (
     .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
     .where(matches(participants), participants.c.entity_id.in_(items_parameter(participants.c.entity_id)))
 )
-
-
-def _find_private_chats(agent: int, people: Collection[UUID], connection: Connection) -> set[UUID]:
-    return {row[0] for row in rows_of(connection, ROOMS_OF_PEOPLE, people, agent=agent) if row[1].is_direct}
-
-
-def _save_mark(agent: int, marked: MarkedPerson, row: dict[str, Any], connection: Connection) -> None:
-    """Store a mark; of a person who is not read, what waits for a decision as an answer to them is withdrawn."""
-    SAVE_MARK.execute_all(connection, [row])
-    if marked.mark is PersonMark.NOT_READ:
-        empty_summaries_of(connection, agent, marked.entity_id)
-        cause = "its author is not read"
-        withdraw_proposals(connection, agent, marked.at, cause, lambda item: marked.entity_id in item.subject_ids)
 
 
 class SqlMarks(SqlStorePart):
@@ -65,20 +50,35 @@ class SqlMarks(SqlStorePart):
         self._marks = sorted(stored, key=lambda item: item.at, reverse=True)
         self.minors = frozenset(item.entity_id for item in self.find(mark=PersonMark.MINOR))
         marked = {item.entity_id for item in self.find(mark=PersonMark.NOT_READ)}
-        chats = await self._database.read(partial(_find_private_chats, self._agent, marked)) if marked else set[UUID]()
+        chats = await self._find_private_chats(marked) if marked else set[UUID]()
         for kept, found in ((self._agent_row.not_read, marked), (self._agent_row.unnamed_rooms, chats)):
             kept &= found
             kept |= found
 
+    @reads
+    def _find_private_chats(self, connection: Connection, people: Collection[UUID]) -> set[UUID]:
+        rows = rows_of(connection, ROOMS_OF_PEOPLE, people, agent=self._agent)
+        return {room_id for room_id, room_type in rows if room_type.is_direct}
+
     async def save(self, marked: MarkedPerson) -> None:
-        row = MARK.values(marked, self._agent)
         async with self._lock:
             if marked.mark is PersonMark.NOT_READ:  # what comes in while the mark is stored is not read either
                 self._agent_row.not_read.add(marked.entity_id)
-            await self._database.write(partial(_save_mark, self._agent, marked, row))
+            await self._store(marked)
             await self._refresh()
         if marked.mark is PersonMark.NOT_READ:
             await delete_traces_of(self._database, self._agent, marked.entity_id)
+
+    @writes
+    def _store(self, connection: Connection, marked: MarkedPerson) -> None:
+        """Store a mark; of a person who is not read, what waits for a decision as an answer to them is withdrawn."""
+        SAVE_MARK.execute(connection, MARK.values(marked, self._agent))
+        if marked.mark is PersonMark.NOT_READ:
+            empty_summaries_of(connection, self._agent, marked.entity_id)
+            cause = "its author is not read"
+            withdraw_proposals(
+                connection, self._agent, marked.at, cause, lambda item: marked.entity_id in item.subject_ids
+            )
 
     async def remove(self, entity_id: UUID, mark: PersonMark, origin: MarkOrigin, world_id: UUID | None = None) -> bool:
         key = {"entity_id_": entity_id, "mark_": mark, "origin_": origin, "world_id_": world_id}
@@ -116,33 +116,36 @@ class SqlTakeOvers(SqlStorePart):
             kept.update({(item.room_id, item.person_id): item for item in stored if bool(item.ended_at) is is_ended})
 
     async def begin(self, take_over: TakeOver) -> TakeOver:
-        def store(connection: Connection) -> TakeOver:
-            current = self._find(connection, take_over.room_id, take_over.person_id)
-            if current is not None and current.ended_at is None:
-                return current
-            SAVE_TAKE_OVER.execute_all(connection, [TAKE_OVER.values(take_over, self._agent)])
-            return take_over
-
         async with self._lock:
-            held = await self._database.write(store)
+            held = await self._begin(take_over)
             await self._refresh()
         return held
 
-    async def end(self, room_id: UUID, person_id: UUID | None, ended_at: datetime) -> TakeOver | None:
-        def store(connection: Connection) -> TakeOver | None:
-            current = self._find(connection, room_id, person_id)
-            if current is None or current.ended_at is not None:
-                return None
-            ended = replace(current, ended_at=ended_at)
-            SAVE_TAKE_OVER.execute_all(connection, [TAKE_OVER.values(ended, self._agent)])
-            return ended
+    @writes
+    def _begin(self, connection: Connection, take_over: TakeOver) -> TakeOver:
+        current = self._find_current(connection, take_over.room_id, take_over.person_id)
+        if current is None:
+            SAVE_TAKE_OVER.execute(connection, TAKE_OVER.values(take_over, self._agent))
+        return current or take_over
 
+    async def end(self, room_id: UUID, person_id: UUID | None, ended_at: datetime) -> TakeOver | None:
         async with self._lock:
-            ended = await self._database.write(store)
+            ended = await self._end(room_id, person_id, ended_at)
             await self._refresh()
         return ended
 
-    def _find(self, connection: Connection, room_id: UUID, person_id: UUID | None) -> TakeOver | None:
+    @writes
+    def _end(
+        self, connection: Connection, room_id: UUID, person_id: UUID | None, ended_at: datetime
+    ) -> TakeOver | None:
+        current = self._find_current(connection, room_id, person_id)
+        if current is None:
+            return None
+        ended = replace(current, ended_at=ended_at)
+        SAVE_TAKE_OVER.execute(connection, TAKE_OVER.values(ended, self._agent))
+        return ended
+
+    def _find_current(self, connection: Connection, room_id: UUID, person_id: UUID | None) -> TakeOver | None:
         values = {"agent": self._agent, "room_id_": room_id, "person_id_": person_id}
-        row = connection.execute(FIND_TAKE_OVER, values).first()
-        return None if row is None else TAKE_OVER.read(row)
+        rows = connection.execute(FIND_TAKE_OVER, values).all()
+        return next((take_over for take_over in map(TAKE_OVER.read, rows) if take_over.ended_at is None), None)

@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_STEP = 25  # take about two milliseconds
 MESSAGES_PER_STEP = 50
+ALWAYS: ColumnElement[bool] = literal(1) == 1
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
 
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
@@ -72,77 +73,44 @@ def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> in
     return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep_count)) or 0
 
 
-def delete_expired_receipts(
-    connection: Connection, agent: int, before: datetime, after: Any, last_position: int = 0
-) -> StepResult:
-    """Delete closed receipts up to a position; an event is recognised as long as its receipt exists."""
-    return _delete_in_order(
-        connection,
-        and_(receipts.c.agent_id == agent, receipts.c.position <= last_position),
-        receipts.c.received_at,
-        is_flag(receipts.c.is_open, is_set=False),
-        before,
-        after,
-    )
-
-
-def delete_expired_deliveries(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-    """Delete deliveries that were sent, failed or cancelled; held ones wait for an operator."""
-    is_finished = deliveries.c.state.in_(FINISHED_STATES)
-    of_agent = deliveries.c.agent_id == agent
-    return _delete_in_order(connection, of_agent, deliveries.c.created_at, is_finished, before, after)
-
-
-def delete_expired_proposals(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-    """Delete proposals that do not wait any more."""
-    of_agent, is_decided = proposals.c.agent_id == agent, proposals.c.state != ProposalState.WAITING
-    return _delete_in_order(connection, of_agent, proposals.c.created_at, is_decided, before, after)
-
-
-def delete_expired_logs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-    """Delete log entries other than decisions."""
-    condition = and_(logs.c.agent_id == agent, logs.c.kind != LogKind.AUTHORIZATION)
-    return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
-
-
-def delete_expired_decisions(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-    """Delete log entries of authorization decisions."""
-    condition = and_(logs.c.agent_id == agent, logs.c.kind == LogKind.AUTHORIZATION)
-    return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
-
-
-def delete_expired_unreadable_events(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-    """Delete events that could not be read."""
-    of_agent = unreadable_events.c.agent_id == agent
-    return _delete_in_order(connection, of_agent, unreadable_events.c.received_at, literal(1) == 1, before, after)
-
-
 def _delete_in_order(
-    connection: Connection,
-    condition: ColumnElement[bool],
-    created_at: ColumnElement[datetime],
-    is_deletable: ColumnElement[bool],
-    before: datetime,
-    after: Any,
-) -> StepResult:
-    """Examine rows in order of insertion, up to the first that is too young."""
+    created_at: ColumnElement[datetime], *conditions: ColumnElement[bool], is_deletable: ColumnElement[bool] = ALWAYS
+) -> DeletionStep:
+    """Return the step for a table of which rows are examined in order of insertion, up to the first too young one."""
     table: Any = created_at.table
     position = table.c.position
-    query = (
-        select(position, created_at, is_deletable)
-        .where(condition, position > (after or 0))
-        .order_by(position)
-        .limit(ROWS_PER_STEP)
-    )
-    rows = connection.execute(query).all()
-    expired = list(takewhile(lambda row: row[1] < before, rows))
-    deleted = [row[0] for row in expired if row[2]]
-    if deleted:
-        connection.execute(delete(table).where(position.in_(deleted)))
-    return StepResult(len(deleted), expired[-1][0] if len(expired) == ROWS_PER_STEP else None)
+
+    def step(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+        query = (
+            select(position, created_at, is_deletable)
+            .where(table.c.agent_id == agent, *conditions, position > (after or 0))
+            .order_by(position)
+            .limit(ROWS_PER_STEP)
+        )
+        expired = list(takewhile(lambda row: row[1] < before, connection.execute(query).all()))
+        deleted = [row[0] for row in expired if row[2]]
+        if deleted:
+            connection.execute(delete(table).where(position.in_(deleted)))
+        return StepResult(len(deleted), expired[-1][0] if len(expired) == ROWS_PER_STEP else None)
+
+    return step
 
 
-def delete_expired_steps(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+def _delete_receipts(last_position: int) -> DeletionStep:
+    """Return the step for closed receipts up to a position; an event is recognised as long as its receipt exists."""
+    is_closed = is_flag(receipts.c.is_open, is_set=False)
+    return _delete_in_order(receipts.c.received_at, receipts.c.position <= last_position, is_deletable=is_closed)
+
+
+# Held deliveries wait for an operator.
+DELETE_DELIVERIES = _delete_in_order(deliveries.c.created_at, is_deletable=deliveries.c.state.in_(FINISHED_STATES))
+DELETE_PROPOSALS = _delete_in_order(proposals.c.created_at, is_deletable=proposals.c.state != ProposalState.WAITING)
+DELETE_LOGS = _delete_in_order(logs.c.at, logs.c.kind != LogKind.AUTHORIZATION)
+DELETE_DECISIONS = _delete_in_order(logs.c.at, logs.c.kind == LogKind.AUTHORIZATION)
+DELETE_UNREADABLE_EVENTS = _delete_in_order(unreadable_events.c.received_at)
+
+
+def _delete_steps(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the journal of finished turns; a turn's id begins with its time."""
     turn = steps.c.turn_id
     youngest = first_id(before)
@@ -159,7 +127,7 @@ def delete_expired_steps(connection: Connection, agent: int, before: datetime, a
     return StepResult(count, rows[-1][0] if len(rows) == ROWS_PER_STEP else None)
 
 
-def delete_expired_results(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+def _delete_results(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete results of actions, some rooms per step."""
     of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
     query = select(rooms.c.position, rooms.c.id).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
@@ -173,8 +141,8 @@ def delete_expired_results(connection: Connection, agent: int, before: datetime,
     return StepResult(count, found[-1][0] if len(found) == ROWS_PER_STEP else None)
 
 
-def delete_expired_messages(
-    connection: Connection, agent: int, now: datetime, after: Any, policy: RetentionPolicy
+def _delete_messages(
+    policy: RetentionPolicy, connection: Connection, agent: int, before: datetime, after: Any
 ) -> StepResult:
     """Delete the messages and reactions of some rooms that are older than the policy allows there.
 
@@ -189,7 +157,7 @@ def delete_expired_messages(
     for position, room_id, platform, room_name, world_id, world_name in found:
         names = [*_place_names(platform, room_id, room_name), *_place_names(platform, world_id, world_name)]
         lifetime = policy.message_lifetime(names)
-        count = 0 if lifetime is None else _delete_in_room(connection, agent, room_id, now - lifetime)
+        count = 0 if lifetime is None else _delete_in_room(connection, agent, room_id, before - lifetime)
         if count:
             return StepResult(count, last_done or 0)  # the room may have more
         last_done = position
@@ -219,7 +187,7 @@ def _delete_in_room(connection: Connection, agent: int, room_id: UUID, before: d
     return count + connection.execute(delete(logs).where(entries, logs.c.at < before)).rowcount
 
 
-def delete_expired_cache(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+def _delete_cache(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete expired values."""
     of_agent = cache.c.agent_id == agent
     query = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
@@ -229,7 +197,7 @@ def delete_expired_cache(connection: Connection, agent: int, before: datetime, a
     return StepResult(len(deleted), "more" if len(deleted) == ROWS_PER_STEP else None)
 
 
-def delete_expired_costs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+def _delete_costs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the sums of old days, one day per step."""
     of_agent = costs.c.agent_id == agent
     query = select(costs.c.day).where(of_agent, costs.c.day < before.date())
@@ -240,13 +208,6 @@ def delete_expired_costs(connection: Connection, agent: int, before: datetime, a
     of_day = and_(cost_sums.c.agent_id == agent, cost_sums.c.day == day)
     connection.execute(delete(cost_sums).where(of_day, cost_sums.c.grouping.in_(("work", "room", "person"))))
     return StepResult(count, day)
-
-
-def _expired_messages_step(policy: RetentionPolicy) -> DeletionStep:
-    def step(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
-        return delete_expired_messages(connection, agent, before, after, policy)
-
-    return step
 
 
 class Retention:
@@ -298,18 +259,18 @@ class Retention:
 
     def _steps(self, last_position: int) -> Iterator[tuple[DeletionStep, timedelta]]:
         policy = self._policy
-        yield partial(delete_expired_receipts, last_position=last_position), policy.receipts
-        yield delete_expired_deliveries, policy.deliveries
-        yield delete_expired_proposals, policy.deliveries
-        yield delete_expired_steps, policy.steps
-        yield delete_expired_results, policy.action_results
-        yield delete_expired_logs, policy.logs
-        yield delete_expired_unreadable_events, policy.logs
-        yield delete_expired_decisions, policy.decisions
-        yield delete_expired_costs, policy.costs
-        yield delete_expired_cache, timedelta()
+        yield _delete_receipts(last_position), policy.receipts
+        yield DELETE_DELIVERIES, policy.deliveries
+        yield DELETE_PROPOSALS, policy.deliveries
+        yield _delete_steps, policy.steps
+        yield _delete_results, policy.action_results
+        yield DELETE_LOGS, policy.logs
+        yield DELETE_UNREADABLE_EVENTS, policy.logs
+        yield DELETE_DECISIONS, policy.decisions
+        yield _delete_costs, policy.costs
+        yield _delete_cache, timedelta()
         if policy.messages is not None or policy.places:
-            yield _expired_messages_step(policy), timedelta()
+            yield partial(_delete_messages, policy), timedelta()
 
     async def _delete_expired(self, step: DeletionStep, age: timedelta) -> int:
         before, after, count = self._clock() - age, None, 0

@@ -2,14 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Update, case, delete, func, literal_column, or_, select, update
 
 from bot.domain.environment import ANYBODY
 from bot.domain.memory import MemoryKind, Summary
-from bot.store.sql.core.base import SqlStorePart
+from bot.store.sql.core.base import SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import (
     RowMapping,
     contains_text,
@@ -71,35 +70,34 @@ def empty_summaries_of(connection: Connection, agent: int, person_id: UUID) -> N
     connection.execute(EMPTY_OF_AUTHOR, {"agent": agent, "mark": person_id.hex, "anybody": ANYBODY.hex})
 
 
-def _save(agent: int, summary: Summary, connection: Connection) -> bool:
-    stored = SUMMARY.read_all(connection.execute(FIND_SUMMARY, {"agent": agent, "room_id_": summary.room_id}))
-    rows = rows_of(connection, POSITIONS, [summary.first_id, summary.last_id], agent=agent)
-    positions = {row[0]: row[1] for row in rows}
-    if next(iter(stored), Summary(summary.room_id)).revision != summary.revision or summary.last_id not in positions:
-        return False
-    first, last = positions.get(summary.first_id, 0), positions[summary.last_id]
-    placed = replace(summary, first_position=first, last_position=last)
-    SAVE_SUMMARY.execute_all(connection, [SUMMARY.values(placed, agent)])
-    return True
-
-
 class SqlSummaries(SqlStorePart):
     """Stores the summaries of rooms; see `SummaryStore`."""
 
-    async def begin(self, room_id: UUID) -> Summary:
-        def begin(connection: Connection) -> Summary:
-            values = {"agent": self._agent, "room_id_": room_id}
-            stored = next(iter(SUMMARY.read_all(connection.execute(FIND_SUMMARY, values))), None)
-            if stored is None:
-                stored = Summary(room_id)
-                SAVE_SUMMARY.execute_all(connection, [SUMMARY.values(stored, self._agent)])
-            return stored
+    @writes
+    def begin(self, connection: Connection, room_id: UUID) -> Summary:
+        stored = self._find(connection, room_id)
+        if stored is None:
+            stored = Summary(room_id)
+            SAVE_SUMMARY.execute(connection, SUMMARY.values(stored, self._agent))
+        return stored
 
-        return await self._database.write(begin)
+    @reads
+    def find(self, connection: Connection, room_id: UUID) -> Summary | None:
+        summary = self._find(connection, room_id)
+        return summary if summary is not None and summary.text else None
 
-    async def find(self, room_id: UUID) -> Summary | None:
-        rows = SUMMARY.read_all(await self._read(FIND_SUMMARY, room_id_=room_id))
-        return next((summary for summary in rows if summary.text), None)
+    def _find(self, connection: Connection, room_id: UUID) -> Summary | None:
+        rows = connection.execute(FIND_SUMMARY, {"agent": self._agent, "room_id_": room_id})
+        return next(SUMMARY.read_all(rows), None)
 
-    async def save(self, summary: Summary) -> bool:
-        return await self._database.write(partial(_save, self._agent, summary))
+    @writes
+    def save(self, connection: Connection, summary: Summary) -> bool:
+        stored = self._find(connection, summary.room_id) or Summary(summary.room_id)
+        rows = rows_of(connection, POSITIONS, [summary.first_id, summary.last_id], agent=self._agent)
+        positions = {row[0]: row[1] for row in rows}
+        if stored.revision != summary.revision or summary.last_id not in positions:
+            return False
+        first, last = positions.get(summary.first_id, 0), positions[summary.last_id]
+        placed = replace(summary, first_position=first, last_position=last)
+        SAVE_SUMMARY.execute(connection, SUMMARY.values(placed, self._agent))
+        return True

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +22,7 @@ from sqlalchemy import (
 )
 
 from bot.domain.task import Task, TaskTag
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, writes
 from bot.store.sql.core.mapping import (
     EPOCH,
     NIL,
@@ -101,39 +100,6 @@ DELETE_HELD_TASK = delete(tasks).where(HOLDS_LEASE)
 DELETE_TASK = delete(tasks).where(matches(tasks, "id"))
 
 
-def _find_due(
-    agent: int,
-    names: Collection[str],
-    now: datetime,
-    limit: int,
-    excluded_room_ids: Collection[UUID],
-    connection: Connection,
-) -> list[Task]:
-    values: dict[str, Any] = {"agent": agent, "names": sorted(names), "now": now, "limit": limit}
-    if not excluded_room_ids:
-        return list(TASK.read_all(connection.execute(FIND_DUE, values)))
-    values["items"] = list(excluded_room_ids)[:MAX_EXCLUDED_ROOMS]
-    return list(TASK.read_all(connection.execute(FIND_DUE_ELSEWHERE, values)))
-
-
-def _claim_tasks(
-    agent: int, leases: Mapping[str, timedelta], now: datetime, limit: int, connection: Connection
-) -> list[Task]:
-    return _lease_tasks(agent, _find_due(agent, leases, now, limit, (), connection), leases, now, connection)
-
-
-def _lease_tasks(
-    agent: int, due: Sequence[Task], leases: Mapping[str, timedelta], now: datetime, connection: Connection
-) -> list[Task]:
-    """Lease tasks that were found before, except those that were changed since."""
-    leased = []
-    for task in due:
-        until = now + leases[task.name]
-        if connection.execute(LEASE_TASK, {**_held_key(agent, task), "now": now, "until": until}).rowcount == 1:
-            leased.append(task.lease(until))
-    return leased
-
-
 def _held_key(agent: int, task: Task) -> dict[str, Any]:
     return {"agent": agent, "id_": task.id, "held_token": task.fencing_token}
 
@@ -141,14 +107,6 @@ def _held_key(agent: int, task: Task) -> dict[str, Any]:
 def _columns_of(task: Task) -> dict[str, Any]:
     """Return the values of the columns of a task that are no fields of it."""
     return {"is_queued": TaskTag.QUEUE in task.tags}
-
-
-def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:
-    if replacement is None:
-        return connection.execute(DELETE_HELD_TASK, _held_key(agent, task)).rowcount == 1
-    values = TASK.values(replace(replacement, leased_until=None), agent, _columns_of(replacement))
-    values = {name: values[name] for name in REPLACED_NAMES}
-    return connection.execute(REPLACE_TASK, {**_held_key(agent, task), **values}).rowcount == 1
 
 
 class SqlTasks(SqlStorePart):
@@ -162,7 +120,7 @@ class SqlTasks(SqlStorePart):
     async def save_task(self, task: Task) -> None:
         row = TASK.values(task, self._agent, _columns_of(task))
         try:
-            await self._database.write(lambda db: UPSERT_TASK.execute_all(db, [row]))
+            await self._database.write(lambda db: UPSERT_TASK.execute(db, row))
         finally:
             self._empty_rooms = set()
         for listener in self._listeners:
@@ -229,20 +187,48 @@ class SqlTasks(SqlStorePart):
         """
         if not leases:
             return []
-        count = limit if excluded_room_ids else 1
-        due = await self._database.read(partial(_find_due, self._agent, leases, now, count, excluded_room_ids))
-        if not due:
-            return []
+        values = {"names": sorted(leases), "now": now, "limit": limit if excluded_room_ids else 1}
         if excluded_room_ids:
-            return await self._database.write(partial(_lease_tasks, self._agent, due, leases, now))
-        return await self._database.write(partial(_claim_tasks, self._agent, leases, now, limit))
+            rows = await self._read(FIND_DUE_ELSEWHERE, **values, items=list(excluded_room_ids)[:MAX_EXCLUDED_ROOMS])
+        else:
+            rows = await self._read(FIND_DUE, **values)
+        if not rows:
+            return []
+        return await self._lease(leases, {**values, "limit": limit}, rows if excluded_room_ids else None)
+
+    @writes
+    def _lease(
+        self,
+        connection: Connection,
+        leases: Mapping[str, timedelta],
+        values: dict[str, Any],
+        rows: Sequence[Row] | None,
+    ) -> list[Task]:
+        """Lease due tasks, or those that were found before, except those that were changed since."""
+        if rows is None:
+            rows = connection.execute(FIND_DUE, {"agent": self._agent, **values}).all()
+        leased = []
+        for task in TASK.read_all(rows):
+            until = values["now"] + leases[task.name]
+            lease = {**_held_key(self._agent, task), "now": values["now"], "until": until}
+            if connection.execute(LEASE_TASK, lease).rowcount == 1:
+                leased.append(task.lease(until))
+        return leased
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
         try:
-            return await self._database.write(partial(_complete_task, self._agent, task, replacement))
+            return await self._complete(task, replacement)
         finally:
             self._empty_rooms = set()
 
-    async def delete_task(self, task_id: UUID) -> bool:
-        key = {"agent": self._agent, "id_": task_id}
-        return await self._database.write(lambda db: db.execute(DELETE_TASK, key).rowcount == 1)
+    @writes
+    def _complete(self, connection: Connection, task: Task, replacement: Task | None) -> bool:
+        if replacement is None:
+            return connection.execute(DELETE_HELD_TASK, _held_key(self._agent, task)).rowcount == 1
+        values = TASK.values(replace(replacement, leased_until=None), self._agent, _columns_of(replacement))
+        values = {name: values[name] for name in REPLACED_NAMES}
+        return connection.execute(REPLACE_TASK, {**_held_key(self._agent, task), **values}).rowcount == 1
+
+    @writes
+    def delete_task(self, connection: Connection, task_id: UUID) -> bool:
+        return connection.execute(DELETE_TASK, {"agent": self._agent, "id_": task_id}).rowcount == 1

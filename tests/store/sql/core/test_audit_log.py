@@ -15,7 +15,7 @@ from bot.store.sql.sqlite.check import find_unreadable
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores import cache_logs_costs
 from bot.store.sql.stores.cache_logs_costs import find_breaks
-from bot.store.sql.stores.retention import delete_expired_decisions
+from bot.store.sql.stores.retention import DELETE_DECISIONS
 from tests.store.sql.conftest import Bare
 
 ADA, MALLORY = derived_id("agent", "Ada"), derived_id("mallory")
@@ -101,7 +101,7 @@ async def test_deleting_entries_with_wrong_times_does_not_break_the_chain(bare: 
 
     def trim(connection: Connection) -> None:
         agent = connection.exec_driver_sql("SELECT min(agent_id) FROM logs").scalar_one()
-        delete_expired_decisions(connection, agent, now + timedelta(seconds=1), None)
+        DELETE_DECISIONS(connection, agent, now + timedelta(seconds=1), None)
 
     await bare.run(trim)
     assert await problems(bare) == before

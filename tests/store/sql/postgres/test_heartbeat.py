@@ -46,7 +46,7 @@ async def connection(postgres_url: str) -> AsyncIterator[Any]:
 
 
 def numbers_of(stores: list[Any]) -> list[int]:
-    return [store.sharing._leases.worker for store in stores]
+    return [store.sharing.worker for store in stores]
 
 
 async def test_a_single_connection_holds_the_locks_of_all_agents_of_a_process(

@@ -66,7 +66,7 @@ def message(harness: AgentHarness, author: str) -> InboundMessage:
 def hold_notifications(harness: AgentHarness, patch: pytest.MonkeyPatch) -> None:
     """Delay the notifications of other processes."""
     sharing: Any = harness.agent.store.sharing
-    patch.setattr(sharing._worker, "on_notify", lambda payload: None)
+    patch.setattr(sharing._member, "on_notify", lambda payload: None)
 
 
 async def notify_everyone(url: str) -> None:
@@ -166,7 +166,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
         sharing: Any = survivor.agent.store.sharing
         connection = await asyncpg.connect(postgres_url)
         await connection.execute("UPDATE room_leases SET owner = -1")
-        sharing._leases.remove(list(sharing._leases._rooms))
+        sharing.remove(list(sharing._rooms))
         await dead_store.ledger.receive([message(survivor, "Alice")], survivor.agent.clock())
         if not is_claimed:
             await connection.execute(

@@ -9,7 +9,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make them, as they stand beside this file for each database; what the schema is now plays no part."""
+    """Make them, as they stand beside this file for each database."""
     connection = op.get_bind()
     file = Path(__file__).with_suffix(f".{connection.dialect.name}.sql")
     for statement in file.read_text(encoding="utf-8").split(";\n"):

@@ -3,8 +3,9 @@
 The order of arrival is the order of insertion, which every row has had as its `position` from the beginning.
 """
 
-import sqlalchemy as sa
 from alembic import op
+
+from bot.store.sql.migrations.tables import create_index
 
 revision = "0003"
 down_revision = "0002"
@@ -12,14 +13,7 @@ down_revision = "0002"
 
 def upgrade() -> None:
     """Replace the two indexes."""
-    of_turns = sa.text("turn_id IS NOT NULL")
     op.drop_index("ix_memories_room", "memories")
-    op.create_index("ix_memories_room", "memories", ["agent_id", "room_id", "kind", "position"])
+    create_index("ix_memories_room", "memories", "agent_id", "room_id", "kind", "position")
     op.drop_index("ix_memories_turn", "memories")
-    op.create_index(
-        "ix_memories_turn",
-        "memories",
-        ["agent_id", "turn_id", "position"],
-        sqlite_where=of_turns,
-        postgresql_where=of_turns,
-    )
+    create_index("ix_memories_turn", "memories", "agent_id", "turn_id", "position", where="turn_id IS NOT NULL")

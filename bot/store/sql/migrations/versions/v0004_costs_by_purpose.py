@@ -6,36 +6,29 @@ What was stored before has an empty purpose. The purpose is part of the key, so 
 import sqlalchemy as sa
 from alembic import op
 
+from bot.store.sql.migrations.tables import ID, columns, create_index, create_keyed_table
+
 revision = "0004"
 down_revision = "0003"
 
-KEYS = ("agent_id", "day", "room_id", "person_id", "model", "purpose")
+KEYS = ("day", "room_id", "person_id", "model", "purpose")
 SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
 
 
 def upgrade() -> None:
-    """Copy the sums to a table with the longer key, and create the index; what the schema is now plays no part."""
+    """Copy the sums to a table with the longer key, and create the index."""
     op.execute("CREATE TABLE spending_0003 AS SELECT * FROM spending")
     op.drop_table("spending")  # first, so that the names of its constraints are free
-    op.create_table(
+    create_keyed_table(
         "spending",
-        sa.Column("agent_id", sa.Integer, nullable=False),
-        sa.Column("day", sa.Text, nullable=False),
-        *(sa.Column(name, sa.LargeBinary(16), nullable=False) for name in ("room_id", "person_id")),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("model", "purpose")),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in SUMS),
-        sa.PrimaryKeyConstraint(*KEYS, name="pk_spending"),
-        sa.ForeignKeyConstraint(["agent_id"], ["agents.id"], name="fk_spending_agent_id", ondelete="CASCADE"),
-        sqlite_with_rowid=False,
+        KEYS,
+        *columns(sa.Text, "day"),
+        *columns(ID, "room_id", "person_id"),
+        *columns(sa.Text, "model", "purpose"),
+        *columns(sa.BigInteger, *SUMS),
     )
-    columns = ", ".join((*KEYS[:-1], *SUMS))
-    op.execute(f"INSERT INTO spending ({columns}, purpose) SELECT {columns}, '' FROM spending_0003")
+    copied = ", ".join(("agent_id", *KEYS[:-1], *SUMS))
+    op.execute(f"INSERT INTO spending ({copied}, purpose) SELECT {copied}, '' FROM spending_0003")
     op.drop_table("spending_0003")
-    undecided = sa.text("state = 'unknown' OR state = 'failed'")
-    op.create_index(
-        "ix_deliveries_undecided",
-        "deliveries",
-        ["agent_id", "state", "position"],
-        sqlite_where=undecided,
-        postgresql_where=undecided,
-    )
+    undecided = "state = 'unknown' OR state = 'failed'"
+    create_index("ix_deliveries_undecided", "deliveries", "agent_id", "state", "position", where=undecided)

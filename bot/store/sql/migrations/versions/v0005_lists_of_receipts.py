@@ -1,6 +1,6 @@
 """An index for lists of receipts by time, and for counts of their outcomes and rules."""
 
-from alembic import op
+from bot.store.sql.migrations.tables import create_index
 
 revision = "0005"
 down_revision = "0004"
@@ -8,5 +8,5 @@ down_revision = "0004"
 
 def upgrade() -> None:
     """Create it."""
-    columns = ["agent_id", "received_at", "position", "outcome", "rule", "platform", "author_id", "room_id"]
-    op.create_index("ix_receipts_time", "receipts", columns)
+    listed = ("outcome", "rule", "platform", "author_id", "room_id")
+    create_index("ix_receipts_time", "receipts", "agent_id", "received_at", "position", *listed)

@@ -1,20 +1,12 @@
 """An index of the messages that wait until the owner of their room claims them."""
 
-import sqlalchemy as sa
-from alembic import op
+from bot.store.sql.migrations.tables import create_index
 
 revision = "0009"
 down_revision = "0008"
 
-IS_UNCLAIMED = sa.text("outcome = 'received' AND is_open = 1")
-
 
 def upgrade() -> None:
-    """Create the index; what the schema is now plays no part. Earlier versions do not use it."""
-    op.create_index(
-        "ix_receipts_unclaimed",
-        "receipts",
-        ["agent_id", "room_id"],
-        sqlite_where=IS_UNCLAIMED,
-        postgresql_where=IS_UNCLAIMED,
-    )
+    """Create the index. Earlier versions do not use it."""
+    is_unclaimed = "outcome = 'received' AND is_open = 1"
+    create_index("ix_receipts_unclaimed", "receipts", "agent_id", "room_id", where=is_unclaimed)

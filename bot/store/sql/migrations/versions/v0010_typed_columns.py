@@ -8,6 +8,7 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
+from bot.store.sql.migrations.tables import FREQUENTLY_UPDATED, ID, columns, create_index, create_keyed_table
 from bot.store.storage import report_progress
 
 revision = "0010"
@@ -27,12 +28,6 @@ ADDED_COLUMNS = {
 }
 FIGURES = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost")
 COUNTS = ("unpriced", "estimated", "failed")
-FREQUENTLY_UPDATED = {
-    "fillfactor": 50,
-    "autovacuum_vacuum_threshold": 500,
-    "autovacuum_vacuum_scale_factor": 0.01,
-    "autovacuum_vacuum_cost_delay": 0,
-}
 PARTS = {"granted": "grants", "set": "settings"}  # by the prefix of their keys
 ROWS_AT_ONCE = 50_000
 DEATH_NOTE = '"the process died while only this message was under way'
@@ -56,23 +51,17 @@ def upgrade() -> None:
     for table, names in RENAMED_COLUMNS.items():
         for old, new in names.items():
             op.execute(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
-    for table, columns in ADDED_COLUMNS.items():
-        for name, default in columns.items():
+    for table, defaults in ADDED_COLUMNS.items():
+        for name, default in defaults.items():
             type_ = sa.BigInteger if name == "crash_count" else sa.Text
             op.add_column(table, sa.Column(name, type_, nullable=False, server_default=default))
     _split_roles()
     _split_receipts()
     report_progress("upgrading the steps")  # those of actions: the others, which are long, need no change
     op.execute("UPDATE steps SET effect = subject_ids, subject_ids = '' WHERE kind = 'action'")
-    is_unevaluated = sa.text("is_evaluated = 0")
     op.drop_index("ix_receipts_unlearnt", "receipts")
-    op.create_index(
-        "ix_receipts_unevaluated",
-        "receipts",
-        ["agent_id", "is_evaluated", "position"],
-        sqlite_where=is_unevaluated,
-        postgresql_where=is_unevaluated,
-    )
+    evaluation = ("agent_id", "is_evaluated", "position")
+    create_index("ix_receipts_unevaluated", "receipts", *evaluation, where="is_evaluated = 0")
     _copy_costs("spending", "costs", "day", "room_id", "person_id", "model", "purpose")
     _copy_costs("spending_sums", "cost_sums", "grouping", "day", "room_id", "person_id", "model", "purpose")
     _copy_leases()
@@ -111,34 +100,23 @@ def _split_receipts() -> None:
 def _copy_costs(old: str, new: str, *keys: str) -> None:
     """Copy a table of sums; its constraints have the name of the table, and SQLite cannot rename them."""
     report_progress("upgrading the costs")
-    op.create_table(
+    create_keyed_table(
         new,
-        sa.Column("agent_id", sa.Integer, nullable=False),
-        *(sa.Column(name, sa.LargeBinary(16) if name.endswith("_id") else sa.Text, nullable=False) for name in keys),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in (*FIGURES, *(f"{name}_calls" for name in COUNTS))),
-        sa.PrimaryKeyConstraint("agent_id", *keys, name=f"pk_{new}"),
-        sa.ForeignKeyConstraint(["agent_id"], ["agents.id"], name=f"fk_{new}_agent_id", ondelete="CASCADE"),
-        sqlite_with_rowid=False,
+        keys,
+        *(sa.Column(name, ID if name.endswith("_id") else sa.Text, nullable=False) for name in keys),
+        *columns(sa.BigInteger, *FIGURES, *(f"{name}_calls" for name in COUNTS)),
     )
     _move(old, new, ("agent_id", *keys, *FIGURES, *COUNTS))
 
 
 def _copy_leases() -> None:
-    op.create_table(
-        "room_leases",
-        sa.Column("agent_id", sa.Integer, nullable=False),
-        sa.Column("room_id", sa.LargeBinary(16), nullable=False),
-        sa.Column("owner", sa.BigInteger),
-        sa.PrimaryKeyConstraint("agent_id", "room_id", name="pk_room_leases"),
-        sa.ForeignKeyConstraint(["agent_id"], ["agents.id"], name="fk_room_leases_agent_id", ondelete="CASCADE"),
-        sqlite_with_rowid=False,
-        postgresql_with=FREQUENTLY_UPDATED,
-    )
+    key, owner = columns(ID, "room_id"), columns(sa.BigInteger, "owner", nullable=True)
+    create_keyed_table("room_leases", ("room_id",), *key, *owner, postgresql_with=FREQUENTLY_UPDATED)
     _move("lanes", "room_leases", ("agent_id", "room_id", "owner"))
-    op.create_index("ix_room_leases_owner", "room_leases", ["agent_id", "owner"])
+    create_index("ix_room_leases_owner", "room_leases", "agent_id", "owner")
 
 
-def _move(old: str, new: str, columns: tuple[str, ...]) -> None:
+def _move(old: str, new: str, names: tuple[str, ...]) -> None:
     """Move the rows of a table, whose columns have the same order, to its successor."""
-    op.execute(f"INSERT INTO {new} SELECT {', '.join(columns)} FROM {old}")
+    op.execute(f"INSERT INTO {new} SELECT {', '.join(names)} FROM {old}")
     op.drop_table(old)

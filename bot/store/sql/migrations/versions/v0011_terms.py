@@ -31,7 +31,7 @@ POSTGRES_INDEX = (
 
 
 def upgrade() -> None:
-    """Add the column, fill it, and create its index; what the schema is now plays no part."""
+    """Add the column, fill it, and create its index."""
     op.drop_table("words")
     op.add_column("memories", sa.Column("terms", sa.Text, nullable=False, server_default=""))
     connection = op.get_bind()

@@ -8,6 +8,6 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Add the tables and columns; what the schema is now plays no part."""
+    """Add the tables and columns."""
     op.add_column("proposals", sa.Column("action", sa.Text, nullable=False, server_default=""))
     op.add_column("proposals", sa.Column("decided_by_id", sa.LargeBinary(16), nullable=True))

@@ -8,5 +8,5 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """Add the column; what the schema is now plays no part."""
+    """Add the column."""
     op.add_column("deliveries", sa.Column("next_attempt_at", sa.BigInteger, nullable=True))
