@@ -22,7 +22,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import WebSettings
 from bot import events
 from bot.cli.main import COMMANDS, GROUPS
-from bot.cli.options import SettingsGroup, find_settings_groups, group_summary, list_variables
+from bot.cli.variables import SettingsGroup, find_settings_groups, group_summary, list_variables
 from bot.testing import ScriptedModel, running_agent
 
 ROOT = Path(__file__).parents[1]

@@ -340,10 +340,10 @@ def sanitize_record(record: R, limits: Mapping[str, int | None]) -> R:
 
 def _sanitize_field(value: Any, name: str, limits: Mapping[str, int | None]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_sanitize_field(item, name, limits) for item in value)
-    if is_dataclass(value):
-        return sanitize_record(value, limits)
-    return sanitize_value(value, limits[name]) if name in limits else value
+        return tuple([_sanitize_field(item, name, limits) for item in value]) if value else value
+    if name in limits:
+        return sanitize_value(value, limits[name])
+    return sanitize_record(value, limits) if is_dataclass(value) else value
 
 
 def is_storable(text: str) -> bool:

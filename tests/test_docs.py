@@ -20,7 +20,7 @@ import typer
 from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest, SettingError, Task, new_id
 from bot.characters import parse_character
 from bot.cli.main import app, entry
-from bot.cli.options import find_settings_groups, list_variables
+from bot.cli.variables import find_settings_groups, list_variables
 from bot.events import event_class
 from bot.models import ModelType, Purpose, TextRequest, Tool, ToolCall
 from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile

@@ -28,15 +28,14 @@ from bot.adapter.adapter import RoomRuleError, lists_platform, parse_room_rules
 from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, Note, load_character, suggest_file
 from bot.characters.conversion import ADAPTER_ALIASES, PATH_STARTS, PLATFORMS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.loader import FilePlaces
-from bot.characters.source import mask_secrets, text_version
-from bot.cli.options import CORE_GROUPS, SettingsGroup, find_settings_groups, known_variables, list_variables
+from bot.characters.source import text_version
 from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.variables import CORE_GROUPS, find_settings_groups, known_variables
 from bot.domain.character import AVATAR_SETTING, Character
 from bot.errors import CharacterError, PluginError, SettingError, TemplateError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import ReportedWarnings, configure_logging
 from bot.models.types import ModelType
-from bot.operate.tools import VariableState
 from bot.plugin_system import trust
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
@@ -790,23 +789,3 @@ def _platform(
     if isinstance(loaded_adapter, str):
         return Platform(name, None, loaded_adapter)
     return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))
-
-
-def describe_variables(groups: Sequence[SettingsGroup], settings: Settings) -> list[VariableState]:
-    """Return the variables of these groups with their values and where these stand; a secret has no value."""
-    return [
-        VariableState(
-            name=variable.name,
-            part=group.name,
-            meaning=variable.description,
-            value=None
-            if variable.is_secret
-            else mask_secrets(settings.get(variable.name) or variable.default)[0] or None,
-            default=variable.default,
-            origin=settings.source_of(variable.name),
-            is_secret=variable.is_secret,
-            is_character_setting=variable.is_character_setting,
-        )
-        for group in groups
-        for variable in list_variables(group.model)
-    ]

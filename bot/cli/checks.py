@@ -21,14 +21,15 @@ from bot.background.maintenance import BackupFolder, find_backup_problem
 from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
 from bot.cli import characters
-from bot.cli.options import MAX_MISSPELT_SHARE, SettingsGroup, colour_state, find_settings_groups, list_variables
+from bot.cli.options import colour_state
 from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
+from bot.cli.variables import MAX_MISSPELT_SHARE, SettingsGroup, find_settings_groups, list_variables
 from bot.concurrency.clock import system_clock
 from bot.costs.budget import BudgetSettings, build_limits
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
-from bot.operate.tools import Finding, FindingStatus, TaskControl
+from bot.operate.tools import Finding, TaskControl
 from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
@@ -68,43 +69,38 @@ def check_python() -> Iterator[Finding]:
     """Check the version of Python."""
     version, min_version = python_version(), ".".join(map(str, MIN_PYTHON))
     if sys.version_info >= MIN_PYTHON:
-        yield Finding(FindingStatus.OK, "python", version)
+        yield Finding.ok("python", version)
     else:
-        yield Finding(
-            FindingStatus.FAIL,
-            "python",
-            version,
-            f"install Python {min_version} or newer and reinstall the bot with it",
-        )
+        yield Finding.fail("python", version, f"install Python {min_version} or newer and reinstall the bot with it")
 
 
 def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
     """Report the warnings and secrets that were found in the character's file."""
-    yield Finding(FindingStatus.OK, "character", f"{loaded.character.name} ({path})")
+    yield Finding.ok("character", f"{loaded.character.name} ({path})")
     for note in loaded.report.warnings:
-        yield Finding(FindingStatus.WARN, "character", f"{path}: {note}", f"see `bot character check {path}`")
+        yield Finding.warn("character", f"{path}: {note}", f"see `bot character check {path}`")
     for note in loaded.report.secrets:
-        yield Finding(FindingStatus.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
+        yield Finding.warn("character", f"{path}: {note}", "move it to .env: files are passed on")
 
 
 def check_description(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Report what of the character's file the prompts hold."""
     if lines := characters.format_sections(characters.measure_sections(config.loaded.character, config.plugins)):
-        yield Finding(FindingStatus.OK, "character", f"\n{'':<17}".join(lines))
+        yield Finding.ok("character", f"\n{'':<17}".join(lines))
 
 
 def check_plugins(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, whether they can be used together, and notes about the others."""
-    yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
+    yield Finding.ok("plugins", ", ".join(plugin.name for plugin in config.plugins))
     try:
         check_combination(config.plugins)
     except PluginError as error:
-        yield Finding(FindingStatus.FAIL, "plugins", str(error), STARTING_ADVICE)
+        yield Finding.fail("plugins", str(error), STARTING_ADVICE)
     for name, cause in config.inactive.items():
-        yield Finding(FindingStatus.FAIL, "plugins", f"{name} is off: {cause}", INACTIVE_ADVICE)
+        yield Finding.fail("plugins", f"{name} is off: {cause}", INACTIVE_ADVICE)
     for note in config.notes:
         advice = INSTALLING_ADVICE if NOT_INSTALLED in note else SETTING_ADVICE
-        yield Finding(FindingStatus.WARN, "plugins", note, advice)
+        yield Finding.warn("plugins", note, advice)
 
 
 def check_settings(
@@ -118,29 +114,27 @@ def check_settings(
     problems = settings.find_problems(group.model for group in groups)
     for line in problems:
         if line not in reported:
-            yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
+            yield Finding.fail("settings", line, SETTINGS_ADVICE)
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
     if not problems and not reported:
         count = sum(name in settings for name in known_names)
         verdict = "all well-formed" if not unchecked else "well-formed where they could be checked"
-        yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, {verdict}")
+        yield Finding.ok("settings", f"{count} of {len(known_names)} variables are set, {verdict}")
     for problem in unchecked:
-        yield Finding(FindingStatus.OK, "settings", f"not all are checked: {problem}")
+        yield Finding.ok("settings", f"not all are checked: {problem}")
     yield from _check_env_file(settings, known_names)
 
 
 def _check_env_file(settings: Settings, known_names: Collection[str]) -> Iterator[Finding]:
     """Report the lines of `.env` that set nothing, and names that look misspelled."""
     for number in find_unreadable_lines(characters.ENV_FILE):
-        yield Finding(
-            FindingStatus.WARN, "settings", f"{characters.ENV_FILE}, line {number}: it sets nothing", "write NAME=value"
-        )
+        yield Finding.warn("settings", f"{characters.ENV_FILE}, line {number}: it sets nothing", "write NAME=value")
     for name in settings:
         if settings.source_of(name) == str(characters.ENV_FILE) and name not in known_names:
             closest = find_closest(name, known_names, max_share=MAX_MISSPELT_SHARE)
             if closest is not None:
                 message = f"{name} (in {characters.ENV_FILE}) is not a known variable"
-                yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {closest}?")
+                yield Finding.warn("settings", message, f"did you mean {closest}?")
 
 
 def check_control(settings: Settings) -> Iterator[Finding]:
@@ -148,7 +142,7 @@ def check_control(settings: Settings) -> Iterator[Finding]:
     names = (*list_names(ApprovalSettings), *list_names(FilterSettings), "DEGRADE")
     chosen = [f"{name}={settings.get(name)}" for name in names if settings.get(name) and name != "FILTER_WORDS"]
     chosen += ["FILTER_WORDS is set"] if settings.get("FILTER_WORDS") else []
-    yield Finding(FindingStatus.OK, "control", "; ".join(chosen) or "no replies wait (APPROVAL), no filters are set")
+    yield Finding.ok("control", "; ".join(chosen) or "no replies wait (APPROVAL), no filters are set")
     with suppress(SettingError):  # which the check of the settings reports
         approval = settings.load(ApprovalSettings)
         can_decide = approval.operators_room or settings.get("OWNER_ACCOUNTS") or settings.get("SERVER_TOKEN")
@@ -156,8 +150,7 @@ def check_control(settings: Settings) -> Iterator[Finding]:
             message = (
                 f"APPROVAL={approval.approval}, and no approver is set: only `bot drafts` and the local page decide"
             )
-            advice = "set OPERATORS_ROOM, OWNER_ACCOUNTS, or SERVER_TOKEN for the page"
-            yield Finding(FindingStatus.WARN, "control", message, advice)
+            yield Finding.warn("control", message, "set OPERATORS_ROOM, OWNER_ACCOUNTS, or SERVER_TOKEN for the page")
 
 
 def list_names(model: type[SettingsModel]) -> list[str]:
@@ -174,10 +167,10 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
             pass
     except OSError as error:
         advice = "make the folder writable, or set BOT_DATA_DIR to another folder"
-        yield Finding(FindingStatus.FAIL, "data", f"{folder}: {error.strerror or error}", advice)
+        yield Finding.fail("data", f"{folder}: {error.strerror or error}", advice)
         return
     state = "writable" if existing_folder == folder else "created when first needed"
-    yield Finding(FindingStatus.OK, "data", f"{folder}: {state}")
+    yield Finding.ok("data", f"{folder}: {state}")
     paths = [characters.ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in paths:
         if path.exists() and path.stat().st_mode & OTHERS_MODE_BITS:
@@ -189,13 +182,13 @@ def _check_permissions(path: Path, *, fix: bool) -> Finding:
     private_mode = 0o700 if path.is_dir() else 0o600
     if not fix:
         advice = f"chmod {private_mode:o} {path}, or run `bot doctor --fix`"
-        return Finding(FindingStatus.WARN, "data", f"{path} can be read by others", advice)
+        return Finding.warn("data", f"{path} can be read by others", advice)
     try:
         path.chmod(private_mode)
     except OSError as error:
         message = f"{path} can be read by others, and its mode cannot be changed: {error.strerror or error}"
-        return Finding(FindingStatus.WARN, "data", message, "change the mode as the file's owner")
-    return Finding(FindingStatus.OK, "data", f"{path}: others can no longer read it")
+        return Finding.warn("data", message, "change the mode as the file's owner")
+    return Finding.ok("data", f"{path}: others can no longer read it")
 
 
 def check_database(config: characters.CharacterConfig) -> Iterator[Finding]:
@@ -203,18 +196,18 @@ def check_database(config: characters.CharacterConfig) -> Iterator[Finding]:
     storage = find_storage(config.plugins)
     if storage is None:
         advice = "to store data, name the plugin sql in the character's file or set DATABASE_URL"
-        yield Finding(FindingStatus.WARN, "database", "memory only: a restart loses everything", advice)
+        yield Finding.warn("database", "memory only: a restart loses everything", advice)
         return
     try:
         report = asyncio.run(storage.check(config.settings))
     except ConfigError as error:
-        yield Finding(FindingStatus.FAIL, "database", str(error), "see `bot db check`")
+        yield Finding.fail("database", str(error), "see `bot db check`")
         return
     state = f"schema {report.facts.get('schema')}" if report.exists else "created when first needed"
     if not report.problems:
-        yield Finding(FindingStatus.OK, "database", f"{report.location}: {state}")
+        yield Finding.ok("database", f"{report.location}: {state}")
     for problem in report.problems:
-        yield Finding(FindingStatus.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
+        yield Finding.fail("database", f"{report.location}: {problem}", "`bot db check` shows more")
     yield from _check_backups(storage, config.settings)
 
 
@@ -225,11 +218,11 @@ def _check_backups(storage: Storage, settings: Settings) -> Iterator[Finding]:
         return
     if problem := find_backup_problem(storage, settings, system_clock):
         advice = f"look at {folder.path} and its disk; `bot db backup` makes a copy at once"
-        yield Finding(FindingStatus.FAIL, "backups", problem, advice, is_outside=True)
+        yield Finding.fail("backups", problem, advice, is_outside=True)
         return
     last = folder.last_time(system_clock())
     state = "none yet" if last is None else f"{len(folder.copies())} copies, the last of {last:%Y-%m-%d %H:%M} UTC"
-    yield Finding(FindingStatus.OK, "backups", f"{folder.path}: {state}")
+    yield Finding.ok("backups", f"{folder.path}: {state}")
 
 
 def check_port(config: characters.CharacterConfig, platform: characters.Platform) -> Iterator[Finding]:
@@ -246,14 +239,13 @@ def check_port(config: characters.CharacterConfig, platform: characters.Platform
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        yield _check_running_bot(config) or Finding(
-            FindingStatus.FAIL,
+        yield _check_running_bot(config) or Finding.fail(
             "port",
             f"{host}:{port}: {os.strerror(error.errno or 0)}",
             "if another program uses it, set SERVER_PORT or SERVER_HOST to another value",
         )
     else:
-        yield Finding(FindingStatus.OK, "port", f"{host}:{port} is free")
+        yield Finding.ok("port", f"{host}:{port} is free")
 
 
 def _check_running_bot(config: characters.CharacterConfig) -> Finding | None:
@@ -267,14 +259,14 @@ def _check_running_bot(config: characters.CharacterConfig) -> Finding | None:
     details = ", ".join([str(health.get("cause") or ""), *platforms]).strip(", ")
     message = f"{running_bot} is the running bot: {health.get('status')}{f' ({details})' if details else ''}"
     if health.get("status") == "ok":
-        return Finding(FindingStatus.OK, "running", message)
-    return Finding(FindingStatus.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
+        return Finding.ok("running", message)
+    return Finding.fail("running", message, "the log of the running bot says more", is_outside=True)
 
 
 def check_platform(platform: characters.Platform) -> Iterator[Finding]:
     """Report whether `bot run` would start a platform."""
     state = "on" if platform.is_on else f"off, {platform.off_reason}"
-    yield Finding(FindingStatus.OK, "platforms", f"{platform.name}: {state}")
+    yield Finding.ok("platforms", f"{platform.name}: {state}")
 
 
 TIMEOUT_SECONDS = 30.0
@@ -294,19 +286,19 @@ def _check_account(config: characters.CharacterConfig, platform: characters.Plat
         report = asyncio.run(_run_account_check(config, platform))
     except TimeoutError:
         message = f"{platform.name}: no answer within {TIMEOUT_SECONDS:g} s"
-        yield Finding(FindingStatus.FAIL, "account", message, RETRY_ADVICE, is_outside=True)
+        yield Finding.fail("account", message, RETRY_ADVICE, is_outside=True)
     except TemporaryError as error:
-        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
+        yield Finding.fail("account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
     except ConfigError as error:
-        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", SETTINGS_ADVICE)
+        yield Finding.fail("account", f"{platform.name}: {error}", SETTINGS_ADVICE)
     else:
         facts = ", ".join(f"{name}: {value}" for name, value in report.facts.items())
         if report.exists:
-            yield Finding(FindingStatus.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
+            yield Finding.ok("account", f"{report.location}{f' ({facts})' if facts else ''}")
         for problem in report.problems:
-            yield Finding(FindingStatus.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
+            yield Finding.fail("account", f"{report.location}: {problem}", SETTINGS_ADVICE)
         for warning in report.warnings:
-            yield Finding(FindingStatus.WARN, "account", f"{report.location}: {warning}")
+            yield Finding.warn("account", f"{report.location}: {warning}")
 
 
 async def _run_account_check(config: characters.CharacterConfig, platform: characters.Platform) -> CheckReport:
@@ -341,16 +333,16 @@ def check_tasks(config: characters.CharacterConfig) -> Iterator[Finding]:
     except BotError:
         return
     if counts:
-        yield Finding(FindingStatus.OK, "tasks", f"{sum(counts.values())} scheduled")
+        yield Finding.ok("tasks", f"{sum(counts.values())} scheduled")
     worker_names = {POST_WORKER, *(worker.name for plugin in config.plugins for worker in plugin.workers)}
     for name in sorted({name for name, _ in counts} - worker_names):
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
         advice = "add the plugin that scheduled them to the character again"
-        yield Finding(FindingStatus.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
+        yield Finding.warn("tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
     for task in failed[:MAX_PARKED_LISTED]:
         message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
         advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
-        yield Finding(FindingStatus.WARN, "tasks", f"{message} ({task.id})", advice)
+        yield Finding.warn("tasks", f"{message} ({task.id})", advice)
 
 
 def check_budget(settings: Settings) -> Iterator[Finding]:
@@ -358,10 +350,10 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
     try:
         money = settings.operator_only().load(BudgetSettings)
     except SettingError as error:
-        yield Finding(FindingStatus.FAIL, "costs", str(error), SETTINGS_ADVICE)
+        yield Finding.fail("costs", str(error), SETTINGS_ADVICE)
         return
     limits = [f"{limit.setting} {limit}" for limit in build_limits(money)]
-    yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
+    yield Finding.ok("costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
 
 
 def check_configuration(
@@ -382,7 +374,7 @@ def check_configuration(
         unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
     settings = settings.with_models(*(group.model for group in groups))
     for note in characters.ignored_settings_note(settings):
-        yield Finding(FindingStatus.WARN, "settings", note)
+        yield Finding.warn("settings", note)
     yield from check_settings(settings, groups, reported, unchecked)
     with suppress(SettingError):
         yield from check_files(settings.load(CoreSettings), fix=fix)
@@ -417,14 +409,14 @@ class ContractOutcome(Protocol):
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
     """Check a plugin together with bootstrap and the plugins it requires."""
     components = component_names(plugin)
-    yield Finding(FindingStatus.OK, "plugin", plugin.name)
+    yield Finding.ok("plugin", plugin.name)
     for kind, names in components.items():
-        yield Finding(FindingStatus.OK, "brings", f"{kind}: {', '.join(names)}")
+        yield Finding.ok("brings", f"{kind}: {', '.join(names)}")
     if not components and plugin.init is None and plugin.store is None and not plugin.templates:
-        yield Finding(FindingStatus.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
+        yield Finding.warn("brings", "nothing", "pass actions, providers, … to Plugin(...)")
     if not NAME_PATTERN.fullmatch(plugin.name):
         advice = "use lower-case letters, digits, _ and -: the name is used in paths and character files"
-        yield Finding(FindingStatus.WARN, "name", repr(plugin.name), advice)
+        yield Finding.warn("name", repr(plugin.name), advice)
     yield from _check_descriptions(plugin)
     yield from _check_compatibility(plugin)
     yield from _check_settings(plugin)
@@ -433,11 +425,11 @@ def check_plugin(plugin: Plugin) -> Iterator[Finding]:
 def contract_findings(result: ContractOutcome) -> Iterator[Finding]:
     """Yield the outcome of one rule of a contract as findings."""
     if result.skipped:
-        yield Finding(FindingStatus.WARN, "contract", f"not tested: {result.rule}", result.skipped)
+        yield Finding.warn("contract", f"not tested: {result.rule}", result.skipped)
     elif not result.problems:
-        yield Finding(FindingStatus.OK, "contract", result.rule)
+        yield Finding.ok("contract", result.rule)
     for problem in result.problems:
-        yield Finding(FindingStatus.FAIL, "contract", f"not so: {result.rule}", problem)
+        yield Finding.fail("contract", f"not so: {result.rule}", problem)
 
 
 def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
@@ -445,22 +437,19 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
     descriptions |= {component.spec.name: component.spec.description for component in plugin.providers}
     for name, description in descriptions.items():
         if not description.strip():
-            yield Finding(
-                FindingStatus.WARN, "text", f"{name} has no description", "the model knows nothing else about it"
-            )
+            yield Finding.warn("text", f"{name} has no description", "the model knows nothing else about it")
     for action in plugin.actions:
         for name, schema in action.spec.parameters.get("properties", {}).items():
             if not schema.get("description"):
                 advice = 'describe it: Annotated[str, "The city\'s name"]'
-                yield Finding(FindingStatus.WARN, "text", f"{action.spec.name}: {name} has no description", advice)
+                yield Finding.warn("text", f"{action.spec.name}: {name} has no description", advice)
 
 
 def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
     """Check that a plugin can be registered with the base plugin and the plugins it requires."""
     for service in plugin.services:
         if not (isinstance(service, type) and issubclass(service, Service)):
-            message = f"{service!r} is not a Service"
-            yield Finding(FindingStatus.FAIL, "services", message, "derive it from bot.Service")
+            yield Finding.fail("services", f"{service!r} is not a Service", "derive it from bot.Service")
             return
     required_plugins: dict[str, Plugin] = {}
     try:
@@ -470,7 +459,7 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
                 required_plugins[required_plugin.name] = required_plugin
         check_combination(sort_plugins([*required_plugins.values(), plugin]))
     except PluginError as error:
-        yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
+        yield Finding.fail("plugins", str(error), "the plugin cannot be loaded like this")
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:
@@ -479,10 +468,10 @@ def _check_settings(plugin: Plugin) -> Iterator[Finding]:
         for variable in list_variables(plugin.settings):
             if not variable.description:
                 advice = 'describe it: Field(…, description="…")'
-                yield Finding(FindingStatus.WARN, "settings", f"{variable.name} has no description", advice)
+                yield Finding.warn("settings", f"{variable.name} has no description", advice)
         try:
             settings.load(plugin.settings)
         except SettingError as error:
-            yield Finding(FindingStatus.WARN, "settings", str(error), "correct the variable")
+            yield Finding.warn("settings", str(error), "correct the variable")
     if missing_reason := plugin.why_off(settings):
-        yield Finding(FindingStatus.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")
+        yield Finding.warn("settings", f"it is off: {missing_reason}", "set it before using the plugin")

@@ -136,15 +136,14 @@ async def check_model(config: CharacterConfig, *, shows_prompt: bool = True) -> 
         for name, cause in agent_runtime.inactive.items():
             if name in config.inactive:
                 continue  # which the check of the plugins reports
-            message = f"{name} cannot be initialized: {cause}"
-            findings.append(Finding(FindingStatus.FAIL, "plugins", message, INACTIVE_ADVICE))
+            findings.append(Finding.fail("plugins", f"{name} cannot be initialized: {cause}", INACTIVE_ADVICE))
         size = await measure_prompt(agent_runtime)
         prompt_findings = [prompt_finding(size.total)]
         for kind, parts in groupby(sorted(size.parts, key=attrgetter("kind")), key=attrgetter("kind")):
             largest = sorted(parts, key=lambda part: -part.size)
             sizes = ", ".join(f"{part.name} {part.size:,}" for part in largest)
             message = f"{kind}, {sum(part.size for part in largest):,} bytes: {sizes}"
-            prompt_findings.append(Finding(FindingStatus.OK, "prompt", message))
+            prompt_findings.append(Finding.ok("prompt", message))
         findings += prompt_findings if shows_prompt else []
         findings += await ask_model(agent_runtime.agent, config.settings, size.total)
     return findings
@@ -168,25 +167,22 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
         async with asyncio.timeout(seconds):
             result = await agent.models.text(replace(request, sink=speed))
     except TimeoutError:
-        return [
-            Finding(FindingStatus.FAIL, "model", f"no answer within {seconds:g} s", OUTSIDE_ADVICE, is_outside=True)
-        ]
+        return [Finding.fail("model", f"no answer within {seconds:g} s", OUTSIDE_ADVICE, is_outside=True)]
     except ModelRefused as error:
-        return [Finding(FindingStatus.FAIL, "model", str(error), "correct the key or the model's name in .env")]
+        return [Finding.fail("model", str(error), "correct the key or the model's name in .env")]
     except BudgetSpent as error:
-        advice = f"raise {error.setting}, or wait until midnight UTC"
-        return [Finding(FindingStatus.WARN, "model", f"not tried: {error}", advice)]
+        return [Finding.warn("model", f"not tried: {error}", f"raise {error.setting}, or wait until midnight UTC")]
     except ModelError as error:
-        return [Finding(FindingStatus.FAIL, "model", str(error), OUTSIDE_ADVICE, is_outside=True)]
+        return [Finding.fail("model", str(error), OUTSIDE_ADVICE, is_outside=True)]
     ended = time.monotonic()
     listings = (getattr(service, "listing", None) for service in agent.services.values())
     texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
-    findings = [Finding(FindingStatus.OK, "model", text) for text in texts if text]
+    findings = [Finding.ok("model", text) for text in texts if text]
     if result.model in bundled_names(PluginPurpose.FALLBACK_MODEL):
         message = f"{result.model}: built-in patterns, no language model"
-        return [*findings, Finding(FindingStatus.WARN, "model", message, model_advice())]
+        return [*findings, Finding.warn("model", message, model_advice())]
     message = f"{result.model} wrote {shorten(result.text, 40)!r} in {(ended - started) * 1000:.0f} ms"
-    findings.append(Finding(FindingStatus.OK, "model", message))
+    findings.append(Finding.ok("model", message))
     if is_local and speed.first_at is not None:
         findings.append(_speed_finding(speed.first_at - started, speed.count_words(), ended - speed.first_at))
     findings += check_price(settings, result.model, is_local=is_local)
@@ -220,18 +216,16 @@ def _speed_finding(first_seconds: float, words: int, seconds: float) -> Finding:
     if words >= MIN_WORDS and seconds > 0:
         message += f", then {words / seconds:.1f} words a second"
     if first_seconds <= SLOW_SECONDS:
-        return Finding(FindingStatus.OK, "model", message)
-    advice = "a smaller model, a shorter character or fewer plugins make it faster"
-    return Finding(FindingStatus.WARN, "model", message, advice)
+        return Finding.ok("model", message)
+    return Finding.warn("model", message, "a smaller model, a shorter character or fewer plugins make it faster")
 
 
 def prompt_finding(size: int) -> Finding:
     """Return what to think of the size of a first prompt, in bytes."""
     message = f'{size:,} bytes in total, for a first "Hello!" from a user with all permissions'
     if size <= LARGE_PROMPT_BYTES:
-        return Finding(FindingStatus.OK, "prompt", message)
-    advice = "every answer pays for it: shorten the largest parts, or remove plugins"
-    return Finding(FindingStatus.WARN, "prompt", message, advice)
+        return Finding.ok("prompt", message)
+    return Finding.warn("prompt", message, "every answer pays for it: shorten the largest parts, or remove plugins")
 
 
 async def find_unlimited_models(agent: Agent, settings: Settings) -> list[Finding]:
@@ -239,7 +233,7 @@ async def find_unlimited_models(agent: Agent, settings: Settings) -> list[Findin
 
     A model of which the plugin says nothing is known after its first answer only, and left out.
     """
-    if not settings.operator_only().load(BudgetSettings).has_money_budget:
+    if not any(limit.is_money for limit in build_limits(settings.operator_only().load(BudgetSettings))):
         return []
     profiles = {profile.name: profile for profile in await agent.models.described_profiles()}
     findings = (check_price(settings, name, is_local=profile.is_local) for name, profile in profiles.items())
@@ -259,13 +253,13 @@ def check_price(settings: Settings, model: str, *, is_local: bool = False) -> It
         if not price.per_call:
             tokens = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out"
             price_text = f"{tokens} {PER_MILLION_TOKENS}"
-        yield Finding(FindingStatus.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
+        yield Finding.ok("costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
         return
     limits = [limit.setting for limit in build_limits(money) if limit.is_money]
     if is_local and not limits:
-        yield Finding(FindingStatus.OK, "costs", f"{model}: your own server, without a price (MODEL_PRICES sets one)")
+        yield Finding.ok("costs", f"{model}: your own server, without a price (MODEL_PRICES sets one)")
         return
     effect = f"limits in dollars have no effect on it ({', '.join(limits)})"
     message = f"the price of {model} is unknown: {effect if limits else 'its tokens are counted, its cost is not'}"
     advice = f"MODEL_PRICES={model}=IN/OUT, in dollars {PER_MILLION_TOKENS}; {model}=0 for your own server"
-    yield Finding(FindingStatus.WARN, "costs", message, advice)
+    yield Finding.warn("costs", message, advice)

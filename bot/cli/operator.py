@@ -33,7 +33,6 @@ from bot.cli.characters import (
     check_plugin_sources,
     check_room_rules,
     declare_settings,
-    describe_variables,
     is_elizaos_file,
     list_platforms,
     local_plugins,
@@ -47,8 +46,8 @@ from bot.cli.characters import (
 )
 from bot.cli.checks import check_accounts, check_configuration
 from bot.cli.model_checks import SAMPLE_MESSAGE, PromptPartKind, ask_model, compose_first_request, prompt_finding
-from bot.cli.options import CORE_GROUPS, find_settings_groups
-from bot.cli.plugins import describe_unused_plugins, list_cards
+from bot.cli.plugins import PluginCard, describe_unused_plugins, list_cards
+from bot.cli.variables import CORE_GROUPS, describe_variables, find_settings_groups
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind
@@ -528,27 +527,16 @@ def _to_text(fields: object) -> str:
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
 
 
-async def read_installed_plugins(config: CharacterConfig) -> list[Mapping[str, Any]]:
-    """Return what `bot plugin list --json` prints of the plugins that a character does not use, without their code.
-
-    The libraries of plugins that are off would double the size of this process.
-    """
-    return await asyncio.to_thread(lambda: list(describe_unused_plugins(config)))
-
-
 def list_plugin_states(
-    config: CharacterConfig,
-    inactive: Mapping[str, str],
-    failures: Mapping[type, str],
-    installed: Sequence[Mapping[str, Any]],
+    config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]
 ) -> list[tools.PluginState]:
-    """Return the installed plugins, those with a problem first.
+    """Return the installed plugins, those with a problem first; `failures` are those of services, by class.
 
-    `failures` are those of services, by class; `installed` is what `read_installed_plugins` returns.
+    None is imported that is off: the libraries of all plugins would double the size of this process.
     """
     causes = find_failures(config, inactive, failures)
-    used = [card.to_json() for card in list_cards(config, only_used=True)]
-    states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in (*used, *installed)]
+    cards = (*list_cards(config, only_used=True), *describe_unused_plugins(config))
+    states = [_plugin_state(card, causes.get(card.name, ""), config) for card in cards]
     return sorted(states, key=lambda item: (item.name not in causes, item.state != "on", item.name))
 
 
@@ -562,25 +550,16 @@ def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures
     return causes
 
 
-def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> tools.PluginState:
+def _plugin_state(card: PluginCard, cause: str, config: CharacterConfig) -> tools.PluginState:
     advice = LOG_ADVICE if cause else ""
-    if card["reason"] and not cause:
-        advice = f"name {card['name']!r} among the plugins of {config.path.name}, and start the bot again"
-        if card["missing"]:
+    if card.reason and not cause:
+        advice = f"name {card.name!r} among the plugins of {config.path.name}, and start the bot again"
+        if card.missing:
             advice = "set it in .env or the environment, and start the bot again"
-        if card.get("install"):
-            advice = f"{advice}; packages of it are not installed: {card['install']}"
-    return tools.PluginState(
-        name=card["name"],
-        description=card["description"],
-        state="failed" if cause else "off" if card["reason"] else "on",
-        why=cause or card["reason"],
-        fix=advice,
-        package=card["package"],
-        version=card["version"],
-        brings=card["components"],
-        settings=card["settings"],
-    )
+        if card.install:
+            advice = f"{advice}; packages of it are not installed: {card.install}"
+    state = "failed" if cause else "off" if card.reason else "on"
+    return tools.PluginState.build(card, state=state, why=cause or card.reason, fix=advice, brings=card.components)
 
 
 def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[tools.VariableState]:
@@ -596,7 +575,7 @@ def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[tools.Fi
         config = reload_character_config(config)  # the file as it is now: the agent may run an earlier version of it
     except ConfigError as error:
         advice = "correct the file; the bot runs the last version that it could use"
-        yield tools.Finding(tools.FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
+        yield tools.Finding.fail("character", "; ".join(_visible_lines(str(error))), advice)
     else:
         yield from checks.check_character(config.path, config.loaded)
     yield from check_configuration(settings, config, is_running=True)
@@ -707,9 +686,8 @@ class RunningProgram:
     _inactive: Mapping[str, str]
 
     async def plugins(self) -> list[tools.PluginState]:
-        installed = await read_installed_plugins(self._config)
         failures = self._agent.services.failures
-        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
+        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures)
 
     def inactive_plugins(self) -> Mapping[str, str]:
         return find_failures(self._config, self._inactive, self._agent.services.failures)

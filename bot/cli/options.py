@@ -1,42 +1,33 @@
 """What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`.
 
 Tables, colour and a sign of long work, on terminals only; NO_COLOR turns colour off.
-
-All variables: which part declares them, their meaning and their default.
 """
 
+import inspect
 import json
 import shlex
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import Field, SecretStr, create_model
+from pydantic import BaseModel
 from typer.core import TyperGroup
 
-from bot import settings
-from bot.care.settings import CareSettings
+from bot.cli.characters import load_character_config
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.costs.budget import BudgetSettings
-from bot.errors import PluginError
-from bot.inbound.agent_handle import AdapterSpec
-from bot.models.handler import ModelSettings
-from bot.outbound.proposals import ApprovalSettings
-from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
-from bot.plugin_system.plugin import Plugin
 from bot.store.storage import listen_to_progress
 from bot.text import shorten, strip_terminal_codes, suggest, translate
-from bot.watchdog.settings import OwnerSettings
 
+C = TypeVar("C", bound=Callable[..., Any])
 CharacterFile = Annotated[
     Path | None,
     typer.Option(
@@ -71,9 +62,78 @@ def program() -> str:
     return shlex.quote(str(script.relative_to(folder) if script.is_relative_to(folder) else script))
 
 
-def new_command(**options: Any) -> typer.Typer:
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The result of a command: a document for `--json`, and lines; on a terminal a table of `rows` replaces them.
+
+    The lines `before` and `after` stand around the table, too.
+    """
+
+    document: Any
+    lines: Iterable[str] = ()
+    header: Sequence[str] = ()
+    rows: Iterable[Sequence[str]] = ()
+    before: Iterable[str] = ()
+    after: Iterable[str] = ()
+    indent: int | None = 2
+    code: int = Exit.OK
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it, and return the exit code."""
+        if as_json:
+            print_json(self.document, indent=self.indent)
+            return self.code
+        print_lines(self.before)
+        print_rows(self.header, self.rows, self.lines)
+        print_lines(self.after)
+        return self.code
+
+
+class Frame(typer.Typer):
+    """The frame of a command, or of a group of commands.
+
+    A function that is registered with `command` may have a parameter `config`: the character that `-c FILE` names. If
+    it returns an `Output`, the command has `--json`.
+    """
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[C], C]:
+        """Return a decorator that registers a function as a command."""
+        register = super().command(name, **options)
+
+        def add(function: C) -> C:
+            register(_with_shared_options(function))
+            return function
+
+        return add
+
+
+def _with_shared_options(function: Callable[..., Any]) -> Callable[..., int]:
+    """Return the command of a function: with `-c FILE` instead of `config`, and with `--json` for an `Output`."""
+    signature = inspect.signature(function)
+    takes_config, has_output = "config" in signature.parameters, signature.return_annotation is Output
+
+    @wraps(function)
+    def command(**values: Any) -> int:
+        as_json = values.pop("as_json") if has_output else False
+        if takes_config:
+            values["config"] = load_character_config(values.pop("character"))
+        result: Output | int = function(**values)
+        return result.print(as_json=as_json) if isinstance(result, Output) else result
+
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "config"]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if takes_config:
+        parameters.append(inspect.Parameter("character", kind, default=None, annotation=CharacterFile))
+    if has_output:
+        parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=AsJson))
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by Typer
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def new_command(**options: Any) -> Frame:
     """Return the frame of a command of its own; its one function is registered with `command` of the result."""
-    return typer.Typer(
+    return Frame(
         rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -98,7 +158,7 @@ def unknown_command(context: Any, name: str, known: Iterable[str]) -> UsageError
     return UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
 
 
-def new_group(help: str) -> typer.Typer:
+def new_group(help: str) -> Frame:
     """Return the frame of a command with subcommands, also if there is only one."""
     group = new_command(cls=CommandGroup, no_args_is_help=True)
     group.callback(help=help)(lambda: None)
@@ -140,40 +200,38 @@ def colour_state(line: str) -> str:
 
 
 def print_json(document: Any, *, indent: int | None = 2) -> None:
-    """Print a document as JSON; times as ISO 8601, ids and what else has no form in JSON as text.
+    """Print a document as JSON: results with their fields, times as ISO 8601, ids and whatever else as text.
 
     Characters that a terminal does not show, or obeys, are escaped.
     """
 
-    def to_text(value: Any) -> str:
+    def convert(value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return value.model_dump(mode="json")
         return value.isoformat() if isinstance(value, datetime) else str(value)
 
-    text = json.dumps(document, default=to_text, ensure_ascii=False, indent=indent)
+    text = json.dumps(document, default=convert, ensure_ascii=False, indent=indent)
     print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
-def print_result(
-    document: Any,
-    lines: Iterable[str],
-    *,
-    as_json: bool,
-    header: Sequence[str] = (),
-    rows: Iterable[Sequence[str]] = (),
-    indent: int | None = 2,
-) -> int:
-    """Print the result of a command as JSON or as lines, on a terminal as a table of its rows; return exit code 0."""
-    if as_json:
-        print_json(document, indent=indent)
-    else:
-        print_rows(header, rows, lines)
-    return Exit.OK
+def join_blocks(blocks: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the lines of all blocks, with an empty line between two."""
+    for number, lines in enumerate(blocks):
+        yield from ([""] if number else [])
+        yield from lines
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines without terminal codes."""
+    for line in lines:
+        print(strip_terminal_codes(line))
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:
     """Print rows as a table on a terminal, with states in their colour; elsewhere the plain lines, for programs."""
     cells = [[strip_terminal_codes(cell) for cell in row] for row in rows] if sys.stdout.isatty() else []
     if not cells:
-        print("\n".join(map(strip_terminal_codes, plain_lines)))
+        print_lines(plain_lines)
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -240,119 +298,3 @@ def progress(what: str) -> Iterator[None]:
 
         with listen_to_progress(show):
             yield
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsGroup:
-    """The settings model of one part of the program."""
-
-    name: str
-    model: type[settings.SettingsModel]
-
-
-MAX_MISSPELT_SHARE = 0.15  # of the name of a variable, which may be another program's
-CORE_GROUPS = (
-    SettingsGroup("core", settings.CoreSettings),
-    SettingsGroup("network", settings.NetworkSettings),
-    SettingsGroup("models", ModelSettings),
-    SettingsGroup("money", BudgetSettings),
-    SettingsGroup("owner", OwnerSettings),
-    SettingsGroup("care", CareSettings),
-    SettingsGroup("filters", settings.FilterSettings),
-    SettingsGroup("approval", ApprovalSettings),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One variable; `default` is formatted as in `.env`. A character's file sets only those that it may."""
-
-    name: str
-    description: str
-    default: str
-    is_secret: bool
-    is_character_setting: bool
-
-
-def find_adapter_groups() -> tuple[list[SettingsGroup], list[str]]:
-    """Return the settings models of all adapters, which are quick to import, and load problems."""
-    adapters = {f"{name} adapter": adapter for name, adapter in find_adapters().items()}
-    groups = [SettingsGroup(name, item.settings) for name, item in adapters.items() if isinstance(item, AdapterSpec)]
-    return groups, [f"{name}: {problem}" for name, problem in adapters.items() if isinstance(problem, str)]
-
-
-def find_settings_groups(
-    plugins: Sequence[Plugin] = (), *, imports_others: bool = True
-) -> tuple[list[SettingsGroup], list[str]]:
-    """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems.
-
-    Without `imports_others`, as in a running bot, no plugin is imported: the bundled ones have a model made from their
-    description, which accepts any text, and plugins of other distributions are left out.
-    """
-    adapter_groups, problems = find_adapter_groups()
-    models: dict[str, type[settings.SettingsModel] | None] = {}
-    if imports_others:
-        for name in plugin_names():
-            try:
-                if (plugin := find_plugin(name)) is not None:
-                    models[name] = plugin.settings
-            except PluginError as error:
-                problems.append(str(error))
-    else:
-        models |= {name: _described_model(name) for name, item in bundled_descriptions().items() if item["variables"]}
-    models.update((plugin.name, plugin.settings) for plugin in plugins)
-    groups = [SettingsGroup(f"{name} plugin", model) for name, model in models.items() if model]
-    return [*CORE_GROUPS, *adapter_groups, *groups], problems
-
-
-@lru_cache(maxsize=64)  # the same plugin must have the same model
-def _described_model(name: str) -> type[settings.SettingsModel]:
-    """Return a model with the variables of a bundled plugin that is not imported."""
-    variables = bundled_descriptions()[name]["variables"]
-    fields: dict[str, Any] = {
-        item["name"].lower(): (
-            SecretStr | None if item["is_secret"] else str,
-            Field(None if item["is_secret"] else item["default"], description=item["description"]),
-        )
-        for item in variables
-    }
-    own = frozenset(item["name"] for item in variables if item["is_character_setting"])
-    model = create_model(f"{name}_settings", __base__=settings.SettingsModel, **fields)
-    model.CHARACTER_SETTINGS = own
-    return model
-
-
-def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> dict[str, Variable]:
-    """Return all variables of these groups and plugins by name."""
-    models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins)]
-    return {variable.name: variable for model in models for variable in list_variables(model)}
-
-
-def list_variables(model: type[settings.SettingsModel] | None) -> Iterator[Variable]:
-    """Yield a model's variables in the order of declaration; none without a model."""
-    if model is None:
-        return
-    secret_names = {name for name, _ in settings.secret_fields(model)}
-    owners = settings.character_settings(model)
-    for name, field in model.model_fields.items():
-        alias = field.alias or name.upper()
-        is_secret = name in secret_names or settings.is_secret_name(alias)
-        default = field.get_default(call_default_factory=True)
-        default_text = "" if is_secret else _format_default(default)
-        yield Variable(alias, field.description or "", default_text, is_secret, owners[alias])
-
-
-def group_summary(model: type[settings.SettingsModel]) -> str:
-    """Return the first line of a settings model's docstring."""
-    lines = (model.__doc__ or "").strip().splitlines()
-    return lines[0] if lines else ""
-
-
-def _format_default(value: Any) -> str:
-    if value is None or isinstance(value, SecretStr):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list | set | frozenset):
-        return ",".join(map(_format_default, value))
-    return str(value)

@@ -11,8 +11,8 @@ import importlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from yarl import URL
 
 import bot
 from bot.cli.characters import CharacterConfig
-from bot.cli.options import list_variables
+from bot.cli.variables import list_variables
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
 from bot.errors import FetchError, PluginError, SettingError
@@ -248,26 +248,34 @@ NETWORK_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class PluginCard:
-    """One installed plugin: where it comes from, whether a character uses it, and why not.
+    """One installed plugin: where it comes from, and why a character does not use it (`reason`; empty if it does).
 
-    `plugin` is missing where it cannot be loaded. `version` is that of its distribution.
+    `missing` is the setting that it needs and that is not set, `version` that of its distribution, `target` its entry
+    point in another distribution, `install` the command that installs the packages of a bundled one, if they are
+    missing. Of one that `is_broken` no code could be loaded.
     """
 
     name: str
-    plugin: Plugin | None
-    reason: str = ""  # why it is off; empty if it is on
+    reason: str = ""
+    missing: str = ""
+    description: str = ""
     package: str = ""
     version: str = ""
-    target: str = ""  # its entry point in another distribution
-    entry: IndexEntry | None = None  # in the bundled list
-    missing: str = ""  # the settings that it needs and that are not set
+    api: str = ""
+    tags: Sequence[str] = ()
+    source: str = ""
+    components: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Sequence[str] = ()
+    target: str = ""
+    install: str = ""
+    is_broken: bool = False
 
     def lines(self) -> Iterator[str]:
         """Yield the card for the terminal; the text of a plugin's author may contain terminal codes."""
-        if self.plugin is None:
+        if self.is_broken:
             yield f"{self.name:<12} off  {self.reason}"
             return
-        yield f"{self.name:<12} {'off' if self.reason else 'on '}  {self.plugin.description}"
+        yield f"{self.name:<12} {'off' if self.reason else 'on '}  {self.description}"
         margin = " " * 17
         if self.reason:
             yield f"{margin} off because {self.reason}"
@@ -275,35 +283,20 @@ class PluginCard:
             yield f"{margin} installed with {self.package} {self.version}: {self.target}"
         elif self.package:
             yield f"{margin} package: {self.package} {self.version}"
-        if self.entry is not None and self.entry.tags:
-            yield f"{margin} tags: {format_tags(self.entry.tags)}"
-        for kind, names in component_names(self.plugin).items():
-            yield f"{margin} {kind}: {', '.join(names)}"
-        if names := [item.name for item in list_variables(self.plugin.settings)]:
-            yield f"{margin} settings: {', '.join(names)}"
+        if self.tags:
+            yield f"{margin} tags: {format_tags(self.tags)}"
+        for kind, names in (*self.components.items(), ("settings", self.settings)):
+            if names:
+                yield f"{margin} {kind}: {', '.join(names)}"
 
     def row(self) -> tuple[str, ...]:
         """Return the card as a row of a table: name, state, description, and why it is off."""
-        description = "" if self.plugin is None else self.plugin.description
-        return (self.name, "off" if self.reason else "on", description, self.reason)
+        return (self.name, "off" if self.reason else "on", self.description, self.reason)
 
     def to_json(self) -> dict[str, Any]:
         """Return the card as JSON."""
-        plugin, entry = self.plugin, self.entry
-        return {
-            "name": self.name,
-            "on": not self.reason,
-            "reason": self.reason,
-            "missing": self.missing,
-            "description": plugin.description if plugin is not None else "",
-            "package": self.package,
-            "version": self.version,
-            "api": plugin.api if plugin is not None else "",
-            "tags": list(entry.tags) if entry is not None else [],
-            "source": entry.source if entry is not None else "",
-            "components": component_names(plugin) if plugin is not None else {},
-            "settings": [item.name for item in list_variables(plugin.settings if plugin is not None else None)],
-        }
+        hidden = ("target", "install", "is_broken")
+        return {"on": not self.reason, **{name: item for name, item in asdict(self).items() if name not in hidden}}
 
 
 def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[PluginCard]:
@@ -316,50 +309,63 @@ def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[
     index = load_bundled_index()
     used = dict.fromkeys([*enabled, *config.inactive])
     for name in used if only_used else dict.fromkeys([*loading.plugin_names(), *used]):
+        card = _build_card(name, index.find(name))
         found = config.inactive.get(name) or enabled.get(name) or find_plugin_or_reason(name)
-        plugin = found if isinstance(found, Plugin) else None
-        reason = found if isinstance(found, str) else ""
-        missing = ""
-        if plugin is not None and name not in enabled:
-            missing = plugin.why_off(config.settings)
-            reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
-        entry = index.find(name)
-        if entry is not None and entry.is_bundled:
-            version = importlib.metadata.version(DISTRIBUTION)
-            yield PluginCard(name, plugin, reason, entry.package, version, entry=entry, missing=missing)
-        else:
-            yield PluginCard(name, plugin, reason, *find_origin(name), missing=missing)
+        if isinstance(found, str):
+            yield replace(card, reason=found, is_broken=True)
+            continue
+        missing = "" if name in enabled else found.why_off(config.settings)
+        yield replace(
+            card,
+            reason="" if name in enabled else _off_reason(name, config, missing),
+            missing=missing,
+            description=found.description,
+            api=found.api,
+            components=component_names(found),
+            settings=[item.name for item in list_variables(found.settings)],
+        )
 
 
-def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]:
-    """Yield what `PluginCard.to_json` has of each installed plugin that the character does not use.
+def describe_unused_plugins(config: CharacterConfig) -> Iterator[PluginCard]:
+    """Yield a card for each installed plugin that the character does not use.
 
-    None is imported: the bundled ones are described by a file, of another one only its distribution is known. `install`
-    is the command that installs the packages of a bundled one, if they are missing.
+    None is imported: the bundled ones are described by a file, of another one only its distribution is known.
     """
     index, descriptions = load_bundled_index(), loading.bundled_descriptions()
     used = {*(plugin.name for plugin in config.plugins), *config.inactive}
     rows = {row.name: row for row in loading.bundled_plugins()}
     for name in loading.plugin_names():
         entry = index.find(name)
+        card = _build_card(name, entry)
         if name in used:
             continue
         if name not in rows or entry is None:
-            package, version, _ = find_origin(name)
-            found = find_distribution(package) if package else None
+            found = find_distribution(card.package) if card.package else None
             description = (found.metadata["Summary"] if found is not None else None) or ""
-            card = PluginCard(name, None, _off_reason(name, config), package, version).to_json()
-            yield {**card, "description": description}
+            yield replace(card, reason=_off_reason(name, config), description=description)
             continue
         described = descriptions[name]
         is_missing = bool(rows[name].settings) and not rows[name].is_enabled(config.settings)
         missing = described["missing"] if is_missing else ""
-        reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
+        yield replace(
+            card,
+            reason=_off_reason(name, config, missing),
+            missing=missing,
+            description=described["description"],
+            api=described["api"],
+            components=described["components"],
+            settings=[item["name"] for item in described["variables"]],
+            install="" if has_extra(entry.extra) else install_command(entry.extra),
+        )
+
+
+def _build_card(name: str, entry: IndexEntry | None) -> PluginCard:
+    """Return the card of a plugin with what is known of its distribution; `entry` is that of the bundled list."""
+    if entry is not None and entry.is_bundled:
         version = importlib.metadata.version(DISTRIBUTION)
-        card = PluginCard(name, None, reason, entry.package, version, "", entry, missing).to_json()
-        known = {key: described[key] for key in ("description", "api", "components")}
-        install = "" if has_extra(entry.extra) else install_command(entry.extra)
-        yield {**card, **known, "settings": [item["name"] for item in described["variables"]], "install": install}
+        return PluginCard(name, package=entry.package, version=version, tags=entry.tags, source=entry.source)
+    package, version, target = find_origin(name)
+    return PluginCard(name, package=package, version=version, target=target)
 
 
 def describe_bundled_plugins() -> str:
@@ -556,7 +562,9 @@ def find_plugin_or_reason(name: str) -> Plugin | str:
         return str(error)
 
 
-def _off_reason(name: str, config: CharacterConfig) -> str:
+def _off_reason(name: str, config: CharacterConfig, missing: str = "") -> str:
+    if missing:
+        return f"a setting is missing: {missing}"
     if name in loading.bundled_names(loading.PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"

@@ -16,17 +16,16 @@ import re
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from itertools import count
+from itertools import count, product
 from math import ceil, inf
-from types import TracebackType
 from typing import Annotated, Any, Self
 from uuid import UUID
 
@@ -96,7 +95,8 @@ class SharedBudget:
     """Holds parts of the limits in the store, so that all processes together exceed none.
 
     A call that fits into what is held asks no store. While much is left, some is held ahead; what is not needed is
-    returned after a second, or at once when little is left. Costs are stored in the transaction that asks.
+    returned after a second, or at once when little is left. Costs are stored in the transaction that asks:
+    `take_costs` hands over those that are not stored yet, `on_stored` is called once they are.
     """
 
     def __init__(self, limits: SharedLimits) -> None:
@@ -112,14 +112,8 @@ class SharedBudget:
         self._was_member = False
         self._absent_since: float | None = None
         self._news: dict[LimitKey, CostUsage] = {}
-        self._take_costs: Callable[[], list[CostEntry]] = list
-        self._on_stored: Callable[[Sequence[CostEntry]], object] = len
-
-    def bind(
-        self, take_costs: Callable[[], list[CostEntry]], on_stored: Callable[[Sequence[CostEntry]], object]
-    ) -> None:
-        """Set the function that hands over the costs that are not stored yet, and what is called once they are."""
-        self._take_costs, self._on_stored = take_costs, on_stored
+        self.take_costs: Callable[[], list[CostEntry]] = list
+        self.on_stored: Callable[[Sequence[CostEntry]], object] = len
 
     async def start(self, usage: CostUsage, keys: Sequence[LimitKey], limits: Sequence[Limit], day: date) -> bool:
         """Reserve for a call; return False if the limits leave too little at present.
@@ -165,10 +159,6 @@ class SharedBudget:
         """Stop what returns holds in the background; a last `flush` follows."""
         await self._returns.cancel()
 
-    async def pause(self) -> None:
-        """Wait a moment before another attempt."""
-        await asyncio.sleep(RETRY_SECONDS)
-
     def _has_room(self, usage: CostUsage, keys: Sequence[LimitKey], day: date) -> bool:
         return day == self._day and all(self._states[key].has_room_for(usage) for key in keys)
 
@@ -207,7 +197,7 @@ class SharedBudget:
         holds = [self._build_hold(key, batch, limits, usage if key in keys else None) for key in asked]
         answers = await self._limits.hold_costs(day, holds, batch.entries, batch.number)
         self._batch = None
-        self._on_stored(batch.entries)
+        self.on_stored(batch.entries)
         for key, stored in batch.usage.items():
             self._states[key].unstored.add(stored, -1)
         for key, hold, answer in zip(asked, holds, answers or (), strict=answers is not None):
@@ -221,7 +211,7 @@ class SharedBudget:
 
     def _next_batch(self) -> _Batch:
         usage = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
-        return _Batch(next(self._numbers), self._take_costs(), usage)
+        return _Batch(next(self._numbers), self.take_costs(), usage)
 
     def _build_hold(self, key: LimitKey, batch: _Batch, limits: Sequence[Limit], wanted: CostUsage | None) -> CostHold:
         scope, owner = key
@@ -305,7 +295,8 @@ class PriceList:
         for pattern, price in self.overrides:
             if fnmatchcase(name, pattern):
                 return price
-        return self.by_name.get(_normalize_model_name(name))
+        # Vendor and date do not change the price.
+        return self.by_name.get(DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-")))
 
     def cost_of(self, call: ModelCall, *, assume_unknown: bool = False) -> float | None:
         """Return the cost of a call in US dollars; None if the price of its model is unknown.
@@ -330,10 +321,10 @@ def load_prices(overrides: Sequence[str] = ()) -> PriceList:
     """Return the built-in price list with the operator's overrides: see `parse_price`."""
     content = _load_bundled_prices()
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
-    by_name |= {name: _price_per_call(dollars) for name, dollars in content["calls"].items()}
-    by_name |= {name: _price_per_minute(dollars) for name, dollars in content["minutes"].items()}
-    by_type = {kind: _price_per_call(dollars) for kind, dollars in content["unknown_calls"].items()}
-    by_type |= {kind: _price_per_minute(dollars) for kind, dollars in content["unknown_minutes"].items()}
+    by_type: dict[str, Price] = {}
+    for name, unit in (("calls", PER_CALL_SUFFIX), ("minutes", PER_MINUTE_SUFFIX)):
+        by_name |= {model: _build_price([dollars], unit) for model, dollars in content[name].items()}
+        by_type |= {kind: _build_price([dollars], unit) for kind, dollars in content[f"unknown_{name}"].items()}
     return PriceList(tuple(map(parse_price, (*overrides, FREE_MODELS))), by_name, content["as_of"], by_type)
 
 
@@ -347,46 +338,27 @@ def parse_price(text: str) -> tuple[str, Price]:
 
     Raises ValueError for anything else.
     """
-    pattern, separator, amounts = text.rpartition("=")
+    pattern, _, amounts = text.rpartition("=")
     unit = next((unit for unit in (PER_CALL_SUFFIX, PER_MINUTE_SUFFIX) if amounts.endswith(unit)), "")
     try:
         numbers = [float(amount) for amount in amounts.removesuffix(unit).split("/")]
     except ValueError:
         numbers = []
-    if not (pattern.strip() and separator) or not all(0 <= amount < MILLION for amount in numbers):
+    is_form = len(numbers) in ((1,) if unit else (2, 3)) or numbers == [0]
+    if not pattern.strip() or not is_form or not all(0 <= amount < MILLION for amount in numbers):
         raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
-    if unit and len(numbers) == 1:
-        return pattern.strip().lower(), PRICE_BUILDERS[unit](numbers[0])
-    if numbers == [0]:
-        numbers = [0, 0]
-    if len(numbers) not in (2, 3) or unit:
-        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
-    return pattern.strip().lower(), _build_price(numbers)
+    return pattern.strip().lower(), _build_price(numbers, unit)
 
 
-def _build_price(numbers: Sequence[float]) -> Price:
-    first, *_, last = numbers
+def _build_price(numbers: Sequence[float], unit: str = "") -> Price:
+    """Return the price per million tokens in, cached and out, in and out, or all of them; or that of one unit."""
+    first, last = numbers[0], numbers[-1]
+    if unit == PER_CALL_SUFFIX:
+        return Price(0, 0, 0, per_call=first)
+    if unit == PER_MINUTE_SUFFIX:
+        per_token = first * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
+        return Price(per_token, per_token, 0)
     return Price(first, numbers[1] if len(numbers) == 3 else first, last)
-
-
-def _price_per_call(dollars: float) -> Price:
-    return Price(0, 0, 0, per_call=dollars)
-
-
-def _price_per_minute(dollars: float) -> Price:
-    per_token = dollars * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
-    return Price(per_token, per_token, 0)
-
-
-PRICE_BUILDERS: Mapping[str, Callable[[float], Price]] = {
-    PER_CALL_SUFFIX: _price_per_call,
-    PER_MINUTE_SUFFIX: _price_per_minute,
-}
-
-
-def _normalize_model_name(name: str) -> str:
-    """Return a model's name without vendor and date, which do not change its price."""
-    return DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-"))
 
 
 logger = logging.getLogger(__name__)
@@ -457,11 +429,6 @@ class BudgetSettings(SettingsModel):
             parse_price(price)
         return prices
 
-    @property
-    def has_money_budget(self) -> bool:
-        """Whether any limit is in dollars, and so needs prices."""
-        return bool(self.budget_usd or self.budget_usd_per_room or self.budget_usd_per_person)
-
 
 # The scope of each limit by its setting, and whether it is in dollars.
 LIMIT_SCOPES = {
@@ -487,7 +454,7 @@ class DailyUsage:
     day: date
     usage: dict[LimitKey, CostUsage] = field(default_factory=dict)
     erased: ErasedUsage | None = None
-    logged_limits: set[tuple[str, UUID | None, bool]] = field(default_factory=set)
+    logged_limits: set[tuple[str, LimitKey, bool]] = field(default_factory=set)
 
     def of(self, key: LimitKey) -> CostUsage:
         """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
@@ -512,13 +479,13 @@ class CallEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """The most that a running call may use, and the scopes it counts in.
+    """The most that a running call may use, and the scopes it counts in, all of them and those with a limit.
 
     `share` is the part of what it asked for above its least, 0 to 1.
     """
 
     usage: CostUsage
-    scopes: Mapping[LimitScope, UUID | None]
+    keys: tuple[LimitKey, ...]
     limit_keys: tuple[LimitKey, ...] = ()
     share: float = 1.0
 
@@ -562,10 +529,8 @@ class Budget:
     def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
         if entry.day == today.day:
-            counted = [today.of(key) for key in self._scopes(entry.room_id, entry.person_id)]
-            added = CostUsage(entry.cost, entry.tokens)
-            for usage in counted:
-                usage.add(added)
+            for key in self._scopes(entry.room_id, entry.person_id):
+                today.of(key).add(CostUsage(entry.cost, entry.tokens))
 
     def spent_in(self, room_id: UUID) -> float:
         """Return what was spent in a room today, in dollars."""
@@ -574,52 +539,45 @@ class Budget:
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Return a limit that is reached for this room or person; log it once a day."""
-        today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
-        for limit in self.limits:
-            if limit.scope not in scopes:
-                continue
-            key = scopes[limit.scope]
-            if limit.amount_of(today.of((limit.scope, key))) >= limit.maximum:
-                self._log_limit(today, limit, key)
+        today = self._current_usage()
+        for limit, key in self._find_limits(self._scopes(room_id, person_id)):
+            if limit.amount_of(today.of(key)) >= limit.maximum:
+                self._log_limit(limit, key)
                 return limit
         return None
 
     def find_degradation(self, room_id: UUID | None, person_id: UUID | None) -> Degradation | None:
         """Return the step that the limits of a room and a person, and of all, put into effect now; None without one."""
-        usage, found = self._current_usage(), None
-        for scope, key in self._scopes(room_id, person_id):
-            found = self._degradation(usage, (scope, key), found)
-        return found
+        steps = (step for _, step in self._find_steps(self._scopes(room_id, person_id)))
+        return max(steps, key=lambda step: step.share, default=None)
 
     def find_degradations(self) -> dict[LimitKey, Degradation]:
         """Return the steps that are in effect now: for all, and for rooms and people by their own limits."""
-        usage = self._current_usage()
-        found = {key: self._degradation(usage, key) for key in usage.usage}
-        return {key: degradation for key, degradation in found.items() if degradation is not None}
-
-    def _degradation(self, usage: DailyUsage, key: LimitKey, found: Degradation | None = None) -> Degradation | None:
-        """Return the step of the limits of one scope, or `found` if it is of a limit of which more is used."""
-        for limit in self.limits if self.steps else ():
-            if limit.scope is not key[0]:
-                continue
-            share = limit.amount_of(usage.of(key)) / limit.maximum
-            reached = [step for start, step in self.steps if share + ROUNDING >= start]
-            if reached and (found is None or share > found.share):
-                found = Degradation(reached[-1], limit.setting, share)
+        found: dict[LimitKey, Degradation] = {}
+        for key, step in self._find_steps(self._current_usage().usage):
+            found[key] = max(found.get(key, step), step, key=lambda step: step.share)
         return found
+
+    def _find_steps(self, keys: Iterable[LimitKey]) -> Iterator[tuple[LimitKey, Degradation]]:
+        """Yield the step that each limit of these scopes puts into effect, with its scope."""
+        usage = self._current_usage()
+        for limit, key in self._find_limits(keys) if self.steps else ():
+            share = limit.amount_of(usage.of(key)) / limit.maximum
+            if reached := [step for start, step in self.steps if share + ROUNDING >= start]:
+                yield key, Degradation(reached[-1], limit.setting, share)
 
     def find_next_step(
         self, degradation: Degradation | None, setting: str, room_id: UUID | None, person_id: UUID | None
     ) -> Degradation | None:
         """Return the step to answer with after one whose call the limit of a setting did not pay for; None without."""
-        scopes, order = dict(self._scopes(room_id, person_id)), list(DegradeStep)
+        order = list(DegradeStep)
         number = -1 if degradation is None else order.index(degradation.step)
-        later = (step for _, step in self.steps if order.index(step) > number and step is not DegradeStep.SILENT)
-        limit = next((limit for limit in self.limits if limit.setting == setting and limit.scope in scopes), None)
-        if limit is None or (step := next(later, None)) is None:
-            return None
-        used = limit.amount_of(self._current_usage().of((limit.scope, scopes[limit.scope])))
-        return Degradation(step, setting, used / limit.maximum, is_unpaid=True)
+        later = [step for _, step in self.steps if order.index(step) > number and step is not DegradeStep.SILENT]
+        for limit, key in self._find_limits(self._scopes(room_id, person_id)) if later else ():
+            if limit.setting == setting:
+                used = limit.amount_of(self._current_usage().of(key))
+                return Degradation(later[0], setting, used / limit.maximum, is_unpaid=True)
+        return None
 
     async def reserve(
         self, estimate: Callable[[], CallEstimate], room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
@@ -632,61 +590,63 @@ class Budget:
 
         Raises BudgetSpent if a limit is reached, or if the call does not fit although there is nothing to wait for.
         """
-        scopes = dict(self._scopes(room_id, person_id))
-        limits = [limit for limit in self.limits if limit.scope in scopes]
-        keys = tuple((scope, key) for scope, key in scopes.items() if any(limit.scope is scope for limit in limits))
         cost = estimate()
         while True:
-            if (limit := self.find_reached_limit(room_id, person_id)) is not None:
-                raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
+            if (reached := self.find_reached_limit(room_id, person_id)) is not None:
+                raise BudgetSpent(reached.setting, f"the budget is used up: {reached.setting}, {reached}")
+            keys = tuple(self._scopes(room_id, person_id))
             least, most = cost.least, cost.most
-            share, short = self._share(least, most, scopes)
+            share, short = self._share(least, most, keys)
             if short is None:
                 part = CostUsage(
                     least.cost + share * (most.cost - least.cost),
                     least.tokens + int(share * (most.tokens - least.tokens)),
                 )
-                reservation = Reservation(part, scopes, keys, share)
+                limit_keys = tuple(dict.fromkeys(key for _, key in self._find_limits(keys)))
+                reservation = Reservation(part, keys, limit_keys, share)
                 self._reservations.append(reservation)
                 if await self._start_shared(reservation, wait=wait):
                     return reservation
                 cost = estimate()
-            elif wait and self._count(short.scope, scopes[short.scope]):
+                continue
+            limit, key = short
+            if wait and self._count(key):
                 await self._released.wait()
                 cost = estimate()
-            elif short.is_money and not cost.is_price_known:
-                all_left = CostUsage(max(0.0, self._left(short, scopes) - ROUNDING), most.tokens)
+            elif limit.is_money and not cost.is_price_known:
+                all_left = CostUsage(max(0.0, self._left(limit, key) - ROUNDING), most.tokens)
                 cost = replace(cost, least=all_left, most=all_left)
-            elif not short.is_money and self._left(short, scopes) == short.maximum:
-                all_left = CostUsage(most.cost, int(short.maximum))
+            elif not limit.is_money and self._left(limit, key) == limit.maximum:
+                all_left = CostUsage(most.cost, int(limit.maximum))
                 cost = replace(cost, least=all_left, most=all_left)
             else:
-                self._log_limit(self._current_usage(), short, scopes[short.scope], is_reached=False)
+                self._log_limit(limit, key, is_reached=False)
                 raise BudgetSpent(
-                    short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
+                    limit.setting, f"what is left of the budget does not pay for this: {limit.setting}, {limit}"
                 )
 
     def _share(
-        self, least: CostUsage, most: CostUsage, scopes: Mapping[LimitScope, UUID | None]
-    ) -> tuple[float, Limit | None]:
+        self, least: CostUsage, most: CostUsage, keys: Iterable[LimitKey]
+    ) -> tuple[float, tuple[Limit, LimitKey] | None]:
         """Return how much of the difference between `least` and `most` fits, 0 to 1, or the limit that `least`
-        exceeds.
+        exceeds, and its scope.
         """
         share = 1.0
-        for limit in self.limits:
-            if limit.scope not in scopes:
-                continue
-            low, high = limit.amount_of(least), limit.amount_of(most)
-            left = self._left(limit, scopes)
+        for limit, key in self._find_limits(keys):
+            low, high, left = limit.amount_of(least), limit.amount_of(most), self._left(limit, key)
             if low > left + (ROUNDING if limit.is_money else 0):
-                return 0.0, limit
-            fair = left / (1 + self._count(limit.scope, scopes[limit.scope]))
+                return 0.0, (limit, key)
+            fair = left / (1 + self._count(key))
             if high > max(fair, low):
                 share = min(share, max(0.0, fair - ROUNDING - low) / (high - low))
         return share, None
 
-    def _count(self, scope: LimitScope, key: UUID | None) -> int:
-        return sum((scope, key) in other.scopes.items() for other in self._reservations)
+    def _find_limits(self, keys: Iterable[LimitKey]) -> Iterator[tuple[Limit, LimitKey]]:
+        """Yield the limits of these scopes, each with its scope."""
+        return ((limit, key) for key, limit in product(keys, self.limits) if limit.scope is key[0])
+
+    def _count(self, key: LimitKey) -> int:
+        return sum(key in other.keys for other in self._reservations)
 
     async def _start_shared(self, reservation: Reservation, *, wait: bool) -> bool:
         """Reserve among all processes; return False after a pause, with the reservation dropped, if too little is
@@ -707,7 +667,7 @@ class Budget:
             if not wait:
                 setting = self.limits[0].setting
                 raise BudgetSpent(setting, "what is left of the budget beside running calls does not pay for this")
-            await self.sharing.pause()
+            await asyncio.sleep(RETRY_SECONDS)
         return False
 
     def release(self, reservation: Reservation) -> None:
@@ -721,12 +681,10 @@ class Budget:
         self._released.set()
         self._released = asyncio.Event()
 
-    def _left(self, limit: Limit, scopes: Mapping[LimitScope, UUID | None]) -> float:
+    def _left(self, limit: Limit, key: LimitKey) -> float:
         """Return what is left of a limit beside what was used today and what running calls have reserved."""
-        scope, key = limit.scope, scopes[limit.scope]
-        reserved = (other.usage for other in self._reservations if (scope, key) in other.scopes.items())
-        used = self._current_usage().of((scope, key))
-        return limit.maximum - limit.amount_of(used) - sum(map(limit.amount_of, reserved))
+        reserved = (limit.amount_of(other.usage) for other in self._reservations if key in other.keys)
+        return limit.maximum - limit.amount_of(self._current_usage().of(key)) - sum(reserved)
 
     def _current_usage(self) -> DailyUsage:
         day = self._clock().date()
@@ -734,18 +692,19 @@ class Budget:
             self._days[day] = DailyUsage(day)
         return self._days[day]
 
-    def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterable[tuple[LimitScope, UUID | None]]:
+    def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterator[LimitKey]:
         yield LimitScope.ALL, None
         if room_id is not None:
             yield LimitScope.ROOM, room_id
         if person_id is not None:
             yield LimitScope.PERSON, person_id
 
-    def _log_limit(self, today: DailyUsage, limit: Limit, key: UUID | None, *, is_reached: bool = True) -> None:
-        if (limit.setting, key, is_reached) in today.logged_limits:
+    def _log_limit(self, limit: Limit, key: LimitKey, *, is_reached: bool = True) -> None:
+        logged = self._current_usage().logged_limits
+        if (limit.setting, key, is_reached) in logged:
             return
-        today.logged_limits.add((limit.setting, key, is_reached))
-        owner = f" ({key})" if key else ""
+        logged.add((limit.setting, key, is_reached))
+        owner = f" ({key[1]})" if key[1] else ""
         if is_reached:
             logger.warning("%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner)
         else:
@@ -787,12 +746,9 @@ class CostLimits:
         self._store = store
         self._budget = budget
         self._stored: dict[str, float] = {}
-        self._reload: Callable[[], Awaitable[None]] = self.load
+        # Called after a change: loads the limits and the costs that count against them.
+        self.reload: Callable[[], Awaitable[None]] = self.load
         self._change_lock = asyncio.Lock()
-
-    def bind(self, reload: Callable[[], Awaitable[None]]) -> None:
-        """Set what is called after a change: it loads the limits and the costs that count against them."""
-        self._reload = reload
 
     async def load(self) -> None:
         """Read the stored values, and apply them from now on."""
@@ -810,7 +766,12 @@ class CostLimits:
 
     def states(self) -> list[LimitState]:
         """Return all limits that can be set."""
-        return [self._state(name) for name in LIMIT_SCOPES]
+        states = []
+        for name, (scope, is_money) in LIMIT_SCOPES.items():
+            variable = float(getattr(self._settings, name.lower()))
+            value = self._stored.get(name, variable)
+            states.append(LimitState(name, scope, is_money, value, variable, name in self._stored))
+        return states
 
     async def change(self, values: Mapping[str, float | None], *, source: str) -> None:
         """Store new values, 0 for no limit and None for that of the variable, and apply them.
@@ -828,17 +789,12 @@ class CostLimits:
                 await self._store.cache.set(STORED_LIMITS_KEY, stored_values)
             else:
                 await self._store.cache.delete(STORED_LIMITS_KEY)
-            await self._reload()
+            await self.reload()
             after = {state.setting: state.value for state in self.states()}
         changed = {name: value for name, value in after.items() if value != before[name]}
         logger.info("limits changed by %s: %s", source, changed or "none")
         body = {"action": "UPDATE_LIMITS", "allowed": True, "old": before, "new": changed, "event": source}
         await self._store.logs.log(LogKind.AUTHORIZATION, body)
-
-    def _state(self, name: str) -> LimitState:
-        scope, is_money = LIMIT_SCOPES[name]
-        variable = float(getattr(self._settings, name.lower()))
-        return LimitState(name, scope, is_money, self._stored.get(name, variable), variable, name in self._stored)
 
 
 def _check_limit(name: str, value: float | None) -> None:
@@ -864,8 +820,8 @@ class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
     So messages wait for no extra statement. A call that lasts longer than a moment is in the store by the most that it
-    may use, an estimate, until its real figures replace that: a process that is killed leaves the estimate. With
-    `is_shared`, the costs of other processes are loaded too, and the limits that they have stored.
+    may use, an estimate, until its real figures replace that: a process that is killed leaves the estimate. Where
+    processes share limits, the costs of the others are loaded too, and the `limits` that they have stored.
     """
 
     def __init__(
@@ -876,18 +832,16 @@ class CostMeter:
         *,
         clock: Clock = system_clock,
         shutdown_deadline: ShutdownDeadline | None = None,
-        is_shared: bool = False,
         interval: float = FLUSH_INTERVAL_SECONDS,
-        load_limits: Callable[[], Awaitable[None]] | None = None,
+        limits: CostLimits | None = None,
     ) -> None:
         self._store = store
         self._prices = prices
         self._budget = budget
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._is_shared = is_shared
         self._interval = interval
-        self._load_limits = load_limits
+        self._limits = limits
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
         self._recent_costs: dict[datetime, float] = {clock(): 0.0}
@@ -899,17 +853,17 @@ class CostMeter:
         self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
         self._note_timer: asyncio.TimerHandle | None = None
+        if limits is not None:
+            limits.reload = self.reload
         if budget.sharing is not None:
-            budget.sharing.bind(self._take_unwritten, self._note_stored)
+            budget.sharing.take_costs, budget.sharing.on_stored = self._take_unwritten, self._note_stored
 
     async def __aenter__(self) -> Self:
         await self.reload()
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._budget.sharing is not None:
             await self._budget.sharing.close()
         if self._note_timer is not None:
@@ -967,11 +921,7 @@ class CostMeter:
     def _note_begun(self) -> None:
         """Store the estimates of the calls that are still running."""
         self._note_timer = None
-        self._flushes.start(self._try_flush())
-
-    async def _try_flush(self) -> None:
-        with suppress(StoreUnavailable):  # the next flush stores them
-            await self._flush()
+        self._flushes.start(self._flush())  # if it fails, the next one stores them
 
     async def flush(self) -> None:
         """Add unwritten entries to the store, also if the caller is cancelled.
@@ -1024,8 +974,7 @@ class CostMeter:
 
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:
-            total = self._unwritten.get(entry.key)
-            self._unwritten[entry.key] = entry if total is None else total.plus(entry)
+            _add_entry(self._unwritten, entry)
 
     async def _run(self) -> None:
         async for _ in every(self._interval, until=self._closing):
@@ -1034,13 +983,13 @@ class CostMeter:
     async def _flush_and_reload(self) -> None:
         with suppress(StoreUnavailable):  # other writers report the outage
             await self.flush()
-            if self._is_shared:
+            if self._budget.sharing is not None:
                 await self.reload()
 
     async def reload(self) -> None:
         """Load the limits and today's costs, of earlier runs and other processes too; later only if one is limited."""
-        if self._load_limits is not None:
-            await self._load_limits()
+        if self._limits is not None:
+            await self._limits.load()
         if self._is_loaded and not (self._budget.limits or self._budget.has_room_budgets):
             return
         today = self._clock().date()
@@ -1055,9 +1004,13 @@ class CostMeter:
 def add_call(entries: dict[CostKey, CostEntry], call: ModelCall, purpose: str) -> CostEntry:
     """Add what a call has cost today to entries, under one purpose; return its own entry."""
     entry = replace(build_cost_entry(call, system_clock().date()), purpose=purpose)
+    _add_entry(entries, entry)
+    return entry
+
+
+def _add_entry(entries: dict[CostKey, CostEntry], entry: CostEntry) -> None:
     total = entries.get(entry.key)
     entries[entry.key] = entry if total is None else total.plus(entry)
-    return entry
 
 
 def build_cost_entry(call: ModelCall, day: date, run: Run | None = None) -> CostEntry:
@@ -1088,6 +1041,7 @@ inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=Fa
 
 
 Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
+CallSource = tuple[str, str, str]  # the handler, the model type, and the model where it is known
 
 
 class ReservationLedger:
@@ -1107,8 +1061,8 @@ class ReservationLedger:
         self._prices = prices
         self._record = record
         self._begin = begin
-        self._models: dict[tuple[str, str, str], str] = {}
-        self._excess: dict[tuple[str, str, str], float] = {}
+        self._models: dict[CallSource, str] = {}
+        self._excess: dict[CallSource, float] = {}
 
     async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
         """Reserve the most that a call may use; return a function that records the call and releases the reservation,
@@ -1119,56 +1073,40 @@ class ReservationLedger:
         """
         if pending.kind is ModelType.TEXT_OFFLINE:  # it costs nothing
             return self._record, pending.request
-        source = (handler.name, pending.kind.value, pending.model)
-        record, request = (
-            await self._reserve(source, pending) if self._budget.limits else (self._record, pending.request)
-        )
+        source: CallSource = (handler.name, pending.kind.value, pending.model)
+        request, run, usage, ended = pending.request, current_run.get(), None, ExitStack()
+        if self._budget.limits:
+            usage, is_inside = estimate_usage(pending.kind, request), inside_model_call.get()
+            room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
+            estimate = partial(self._estimate, source, usage, pending.min_tokens)
+            reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not is_inside)
+            ended.callback(self._budget.release, reservation)
+            inside_model_call.set(True)
+            ended.callback(inside_model_call.set, is_inside)
+            if isinstance(request, TextRequest) and request.max_tokens is not None and reservation.share < 1:
+                fewest = pending.min_tokens or request.max_tokens
+                request = replace(request, max_tokens=fewest + int(reservation.share * (request.max_tokens - fewest)))
         model = self._models.get(source) or pending.model or handler.name
-        end = self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), current_run.get())
+        ended.callback(self._begin(lambda: replace(estimate_usage(pending.kind, request), model=model), run))
 
-        def record_and_end(call: ModelCall) -> None:
-            try:
+        def record(call: ModelCall) -> None:
+            with ended:
                 if not call.error:
                     self._models[source] = call.model
-                record(call)
-            finally:
-                end()
-
-        return record_and_end, request
-
-    async def _reserve(self, source: tuple[str, str, str], pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
-        request, run = pending.request, current_run.get()
-        room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        usage, max_tokens = estimate_usage(pending.kind, request), None
-        if isinstance(request, TextRequest):
-            max_tokens = request.max_tokens
-
-        def estimate() -> CallEstimate:
-            model = self._models.get(source) or (pending.model if self._prices.find(pending.model) else None)
-            call = replace(usage, tokens_in=ceil(usage.tokens_in * self._excess.get(source, 1.0)))
-            least = most = self._price(call, model)
-            if max_tokens is not None and pending.min_tokens is not None:
-                least = self._price(replace(call, tokens_out=pending.min_tokens), model)
-            return CallEstimate(least, most, is_price_known=model is not None)
-
-        reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
-        if isinstance(request, TextRequest) and max_tokens is not None and reservation.share < 1:
-            fewest = pending.min_tokens or max_tokens
-            request = replace(request, max_tokens=fewest + int(reservation.share * (max_tokens - fewest)))
-        token = inside_model_call.set(True)
-
-        def record_and_release(call: ModelCall) -> None:
-            try:
-                if not call.is_estimate:
+                if usage is not None and not call.is_estimate:
                     excess = call.tokens_in / max(usage.tokens_in, 1)
                     self._excess[source] = max(excess, self._excess.get(source, 1.0))
                 self._record(call)
-            finally:
-                self._budget.release(reservation)
-                with suppress(ValueError):  # a call stopped by force ends in another context
-                    inside_model_call.reset(token)
 
-        return record_and_release, request
+        return record, request
+
+    def _estimate(self, source: CallSource, usage: ModelCall, min_tokens: int | None) -> CallEstimate:
+        model = self._models.get(source) or (source[2] if self._prices.find(source[2]) else None)
+        call = replace(usage, tokens_in=ceil(usage.tokens_in * self._excess.get(source, 1.0)))
+        least = most = self._price(call, model)
+        if min_tokens is not None:
+            least = self._price(replace(call, tokens_out=min_tokens), model)
+        return CallEstimate(least, most, is_price_known=model is not None)
 
     def _price(self, call: ModelCall, model: str | None) -> CostUsage:
         if model is None:

@@ -10,13 +10,14 @@ import random
 import re
 import string
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from io import BytesIO
+from itertools import chain
 from math import inf, isfinite
 from typing import Any, Generic, TypeGuard, TypeVar
 
@@ -116,29 +117,67 @@ MIN_BIT_RATE, MAX_BIT_RATE = 6_000, 3_000_000  # of a recording, per second: spe
 MAX_PLAUSIBLE_TOKENS = 100_000_000  # per call
 
 
+IMAGE_COPIES, AUDIO_COPIES = 5, 2  # of a file in a request, besides the file: base64 in JSON; the parts of a form
+BYTES_PER_VECTOR = 128 * 1024  # of a response, as JSON and as numbers
+IMAGE_BYTES, SPEECH_BYTES = 32 * 2**20, 16 * 2**20  # of responses with a generated image or speech
+FREE_BYTES = 256 * 1024  # an ordinary answer takes less, and waits for no memory
+STEP_BYTES = 1024 * 1024
+COPIES = 4  # of what is read of a response: as bytes, as text, joined, and parsed
+
+
+def _measure(request: types.ModelRequest) -> tuple[Iterable[str], int | None, int, int]:
+    """Return the texts of a prompt, the most tokens in and out, and the bytes that a call may take.
+
+    The tokens in are None where they are those of the texts.
+    """
+    match request:
+        case types.TextRequest():
+            tools = (f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}" for tool in request.tools)
+            texts = chain((request.system, request.prompt), tools)
+            return texts, None, request.max_tokens or DEFAULT_OUTPUT_TOKENS, 0
+        case types.EmbeddingRequest():
+            return request.texts, None, 0, BYTES_PER_VECTOR * len(request.texts)
+        case types.ImageDescriptionRequest():
+            return (), IMAGE_TOKENS, DEFAULT_OUTPUT_TOKENS, IMAGE_COPIES * len(request.image)
+        case types.TranscriptionRequest():
+            tokens_in, tokens_out = (int(request.seconds * rate) + 1 for rate in (AUDIO_TOKENS, SPOKEN_TOKENS))
+            return (), tokens_in, tokens_out, AUDIO_COPIES * len(request.audio)
+        case types.ImageRequest():
+            return (request.prompt,), None, IMAGE_OUTPUT_TOKENS, IMAGE_BYTES
+        case types.SpeechRequest():
+            tokens_in = -(-_count_bytes(request.text) // SPEECH_BYTES_PER_TOKEN)
+            return (request.text,), tokens_in, 0, SPEECH_BYTES
+        case types.ModerationRequest():
+            return (request.text,), None, 0, 0
+
+
 def estimate_usage(kind: ModelType, request: types.ModelRequest) -> ModelCall:
     """Return a call with the most that it may use, before it is made."""
-    texts, tokens_out = list(_texts_of(request)), 0
-    tokens_in = sum(map(estimate_tokens, texts))
-    if isinstance(request, types.TextRequest):
-        tokens_out = request.max_tokens or DEFAULT_OUTPUT_TOKENS
-    elif isinstance(request, types.ImageDescriptionRequest):
-        tokens_in, tokens_out = IMAGE_TOKENS, DEFAULT_OUTPUT_TOKENS
-    elif isinstance(request, types.ImageRequest):
-        tokens_out = IMAGE_OUTPUT_TOKENS
-    elif isinstance(request, types.SpeechRequest):
-        tokens_in = -(-_count_bytes(request.text) // SPEECH_BYTES_PER_TOKEN)
-    elif isinstance(request, types.TranscriptionRequest):
-        tokens_in, tokens_out = (int(request.seconds * rate) + 1 for rate in (AUDIO_TOKENS, SPOKEN_TOKENS))
+    prompt, tokens_in, tokens_out, _ = _measure(request)
+    texts = list(prompt)
     return ModelCall(
         type=kind.value,
         purpose=request.purpose.value,
         model="",
-        tokens_in=tokens_in,
+        tokens_in=sum(map(estimate_tokens, texts)) if tokens_in is None else tokens_in,
         tokens_out=tokens_out,
         is_estimate=True,
         prompt_bytes=sum(map(_count_bytes, texts)),
     )
+
+
+def count_prompt_bytes(request: types.ModelRequest) -> int:
+    """Return the size of a prompt in bytes, with its tools."""
+    return sum(map(_count_bytes, _measure(request)[0]))
+
+
+def count_bytes(request: types.ModelRequest) -> int:
+    """Return how many bytes a call is expected to take at most, besides a file in its request; 0 for few.
+
+    An answer that is longer than FREE_BYTES takes them while it comes, see `ResponseMemory`.
+    """
+    *_, memory = _measure(request)
+    return memory if memory > FREE_BYTES else 0
 
 
 def measure_audio(audio: bytes) -> float:
@@ -158,11 +197,6 @@ def _is_plausible(usage: object) -> TypeGuard[types.Usage]:
     return bool(usage.tokens_in or not usage.tokens_out)
 
 
-def count_prompt_bytes(request: types.ModelRequest) -> int:
-    """Return the size of a prompt in bytes, with its tools."""
-    return sum(map(_count_bytes, _texts_of(request)))
-
-
 def estimate_tokens(text: str) -> int:
     """Return about the most tokens that a text may have."""
     data = text.encode("utf-8", "surrogatepass")
@@ -170,50 +204,8 @@ def estimate_tokens(text: str) -> int:
     return others - (others - len(data)) // BYTES_PER_TOKEN
 
 
-def _texts_of(request: types.ModelRequest) -> Iterator[str]:
-    if isinstance(request, types.TextRequest):
-        yield from (request.system, request.prompt)
-        for tool in request.tools:
-            yield f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}"
-    elif isinstance(request, types.ImageRequest):
-        yield request.prompt
-    elif isinstance(request, types.SpeechRequest | types.ModerationRequest):
-        yield request.text
-    elif isinstance(request, types.EmbeddingRequest):
-        yield from request.texts
-
-
 def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-IMAGE_COPIES, AUDIO_COPIES = 5, 2  # of a file in a request, besides the file: base64 in JSON; the parts of a form
-BYTES_PER_VECTOR = 128 * 1024  # of a response, as JSON and as numbers
-IMAGE_BYTES, SPEECH_BYTES = 32 * 2**20, 16 * 2**20  # of responses with a generated image or speech
-FREE_BYTES = 256 * 1024  # an ordinary answer takes less, and waits for no memory
-STEP_BYTES = 1024 * 1024
-COPIES = 4  # of what is read of a response: as bytes, as text, joined, and parsed
-
-
-def count_bytes(request: types.ModelRequest) -> int:
-    """Return how many bytes a call is expected to take at most, besides a file in its request; 0 for few.
-
-    An answer that is longer than FREE_BYTES takes them while it comes, see `ResponseMemory`.
-    """
-    match request:
-        case types.TextRequest() | types.ModerationRequest():
-            size = 0
-        case types.EmbeddingRequest():
-            size = BYTES_PER_VECTOR * len(request.texts)
-        case types.ImageDescriptionRequest():
-            size = IMAGE_COPIES * len(request.image)
-        case types.TranscriptionRequest():
-            size = AUDIO_COPIES * len(request.audio)
-        case types.ImageRequest():
-            size = IMAGE_BYTES
-        case types.SpeechRequest():
-            size = SPEECH_BYTES
-    return size if size > FREE_BYTES else 0
 
 
 class ResponseMemory:
@@ -397,7 +389,7 @@ class CallPolicy:
         return delay if delay <= remaining else None  # also where it is not a number
 
 
-class Attempt:
+class Attempt(Generic[R]):
     """One attempt to call a handler: its deadlines, the sink of its text, and what is known of it.
 
     It may take `first_seconds` until its first piece. A server on this machine may work on one request after the other:
@@ -405,33 +397,90 @@ class Attempt:
     the deadline; an empty one does only that: the model is thinking or writing a tool call. Pieces after its end are
     ignored.
 
-    Before its result, its `model`, and its `usage` and `output_tokens` so far are what is known of it; at first the
-    model is the one that answered last. After it, `first_piece_seconds` is how long its first piece took, None if none
-    came, and `call` is its record.
+    Before its result, its `model` and its `usage` so far are what is known of it; at first the model is the one that
+    answered last. After it, `first_piece_seconds` is how long its first piece took, None if none came, and `call` is
+    its record.
     """
 
     def __init__(
-        self, output: StreamOutput, policy: CallPolicy, first_seconds: float, queue: "list[Attempt] | None", model: str
+        self,
+        handler: ModelHandler,
+        pending: PendingCall[R],
+        policy: CallPolicy,
+        first_seconds: float,
+        queue: "list[Attempt[Any]] | None",
+        model: str,
     ) -> None:
-        self._output, self._policy, self._first_seconds, self.queue = output, policy, first_seconds, queue
+        self._handler, self._policy, self._first_seconds, self._queue = handler, policy, first_seconds, queue
+        self._pending: PendingCall[R] = pending
         self.model = model
         self.usage: types.Usage | None = None
-        self.output_tokens = 0  # streamed so far, estimated
         self.first_piece_seconds: float | None = None
         self.call: ModelCall | None = None
-        self.timeout = asyncio.timeout(None)
-        self.timeout_cause = ""  # of the present deadline
+        self._output_tokens = 0  # streamed so far, estimated
+        self._timeout = asyncio.timeout(None)
+        self._timeout_cause = ""  # of the present deadline
         self._time = asyncio.get_running_loop().time
         self._started_at, self._end, self._total_seconds = self._time(), inf, inf
         self._has_ended = False
 
+    async def run(self, reserve: Reserve) -> R:
+        """Call the handler once, after its cost is reserved; the limit of its answer may be lower than requested.
+
+        A call without a result counts for the model that the handler has noted, else for the one that answered last.
+        Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid
+        for, ModelError for any other failure of the handler.
+        """
+        name, pending = self._handler.name, self._pending
+        record, request = await reserve(self._handler, pending)
+        started_at = time.monotonic()
+        cancellation = CancellationScope()
+        result: R | None = None
+        error = "cancelled"
+        token = current_attempt.set(self)
+        try:
+            async with self._deadline(request):
+                await pending.output.restart()
+                streamed = replace(request, sink=self) if isinstance(request, types.TextRequest) else request
+                output = await self._handler.handle(streamed)
+            result = validate_result(output, request, pending.result_type, name)
+            error = ""
+        except ModelError as exception:
+            error = str(exception)
+            raise
+        except TimeoutError as exception:
+            cause = self._timeout_cause if self._timeout.expired() else f"TimeoutError: {exception}"
+            error = f"{name}: {cause}"
+            # A server on this machine would begin again with what it has just not finished.
+            raise (ModelBusy if self._queue is None else ModelTooSlow)(error) from None
+        except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
+            error = f"{name}: {type(exception).__name__}: {exception}"
+            raise ModelError(error) from exception
+        else:
+            return result
+        finally:
+            was_cancelled = cancellation.requested  # also if the handler swallowed it
+            if was_cancelled:
+                error = "cancelled"
+            with suppress(ValueError):  # a call stopped by force ends in another context
+                current_attempt.reset(token)
+            ended_at = time.monotonic()
+            if (trace := current_trace.get()) is not None:
+                sent, given = (request, result) if isinstance(request, types.TextRequest) else (None, None)
+                trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
+            was_stopped = was_cancelled or self._timeout.expired()
+            self.call = self._build_call(request, result, ended_at - started_at, error, was_stopped=was_stopped)
+            record(self.call)
+            if was_cancelled:
+                raise asyncio.CancelledError
+
     @asynccontextmanager
-    async def run(self, request: types.ModelRequest) -> AsyncIterator[None]:
+    async def _deadline(self, request: types.ModelRequest) -> AsyncIterator[None]:
         """Join the queue for the time of the block, which raises TimeoutError at the deadline."""
         if isinstance(request, types.TextRequest) and request.max_tokens is not None:
             self._total_seconds = request.max_tokens * self._policy.token_seconds
-        queue = [] if self.queue is None else self.queue
-        async with self.timeout:
+        queue = [] if self._queue is None else self._queue
+        async with self._timeout:
             queue.append(self)
             queue[0]._start()
             try:
@@ -444,33 +493,61 @@ class Attempt:
 
     def _start(self) -> None:
         """Start the time until the first piece, unless it has started."""
-        if not self.timeout_cause and not self.timeout.expired():
+        if not self._timeout_cause and not self._timeout.expired():
             self._started_at = self._time()
-            self.timeout.reschedule(self._started_at + self._first_seconds)
-            self.timeout_cause = f"no answer within {self._first_seconds:g} s"
+            self._timeout.reschedule(self._started_at + self._first_seconds)
+            self._timeout_cause = f"no answer within {self._first_seconds:g} s"
 
     async def write(self, text: str) -> None:
         """Pass on the next piece, and move the deadline."""
         if self._has_ended:
             return
-        self.output_tokens += estimate_tokens(text)
-        if not self.timeout.expired():
+        self._output_tokens += estimate_tokens(text)
+        if not self._timeout.expired():
             now, pause = self._time(), self._policy.pause_seconds
             if self.first_piece_seconds is None:
                 self.first_piece_seconds, self._end = now - self._started_at, now + self._total_seconds
-            self.timeout.reschedule(min(now + pause, self._end))
-            self.timeout_cause = f"no data for {pause:g} s"
+            self._timeout.reschedule(min(now + pause, self._end))
+            self._timeout_cause = f"no data for {pause:g} s"
             if now + pause > self._end:
-                self.timeout_cause = f"not finished within {self._total_seconds:g} s after its first piece"
-        await self._output.write(text)
+                self._timeout_cause = f"not finished within {self._total_seconds:g} s after its first piece"
+        await self._pending.output.write(text)
 
     async def restart(self) -> None:
         """Start the text again."""
         if not self._has_ended:
-            await self._output.restart()
+            await self._pending.output.restart()
+
+    def _build_call(
+        self, request: types.ModelRequest, result: R | None, seconds: float, error: str, *, was_stopped: bool
+    ) -> ModelCall:
+        """Return the record of the call; missing or implausible numbers are estimated and flagged.
+
+        A call that `was_stopped` before its result, and of which nothing was seen, may have written hidden thoughts.
+        """
+        usage, estimate = result.usage if result is not None else None, estimate_usage(self._pending.kind, request)
+        if not _is_plausible(usage):
+            text = result.text if isinstance(result, types.TextResult) else ""
+            tokens_out = max(self._output_tokens, estimate_tokens(text))
+            if was_stopped and not tokens_out:
+                tokens_out = min(estimate.tokens_out, int(seconds) * HIDDEN_TOKENS_PER_SECOND)
+            usage, counted = types.Usage(estimate.tokens_in, tokens_out, is_estimate=True), self.usage
+            if _is_plausible(counted):  # before the answer ended
+                tokens_out = max(counted.tokens_out, tokens_out)
+                usage = types.Usage(counted.tokens_in, tokens_out, counted.tokens_cached, is_estimate=True)
+        return replace(
+            estimate,
+            model=(result.model if result is not None else self.model) or self._handler.name,
+            tokens_in=usage.tokens_in,
+            tokens_out=usage.tokens_out,
+            tokens_cached=usage.tokens_cached,
+            is_estimate=usage.is_estimate,
+            seconds=seconds,
+            error=error,
+        )
 
 
-current_attempt: ContextVar[Attempt | None] = ContextVar("current_attempt", default=None)
+current_attempt: ContextVar[Attempt[Any] | None] = ContextVar("current_attempt", default=None)
 
 
 def note_call(model: str, usage: types.Usage | None = None) -> None:
@@ -481,96 +558,6 @@ def note_call(model: str, usage: types.Usage | None = None) -> None:
     """
     if (attempt := current_attempt.get()) is not None:
         attempt.model, attempt.usage = model, usage or attempt.usage
-
-
-def build_model_call(
-    handler: ModelHandler,
-    kind: ModelType,
-    request: types.ModelRequest,
-    result: types.ModelResult | None,
-    seconds: float,
-    error: str,
-    attempt: Attempt,
-    *,
-    was_stopped: bool = False,
-) -> ModelCall:
-    """Return the record of one call; missing or implausible numbers are estimated and flagged.
-
-    A call that `was_stopped` before its result, and of which nothing was seen, may have written hidden thoughts.
-    """
-    usage, estimate = result.usage if result is not None else None, estimate_usage(kind, request)
-    if not _is_plausible(usage):
-        tokens_out = max(
-            attempt.output_tokens, estimate_tokens(result.text) if isinstance(result, types.TextResult) else 0
-        )
-        if was_stopped and not tokens_out:
-            tokens_out = min(estimate.tokens_out, int(seconds) * HIDDEN_TOKENS_PER_SECOND)
-        usage, counted = types.Usage(estimate.tokens_in, tokens_out, is_estimate=True), attempt.usage
-        if _is_plausible(counted):  # before the answer ended
-            tokens_out = max(counted.tokens_out, tokens_out)
-            usage = types.Usage(counted.tokens_in, tokens_out, counted.tokens_cached, is_estimate=True)
-    return replace(
-        estimate,
-        model=(result.model if result is not None else attempt.model) or handler.name,
-        tokens_in=usage.tokens_in,
-        tokens_out=usage.tokens_out,
-        tokens_cached=usage.tokens_cached,
-        is_estimate=usage.is_estimate,
-        seconds=seconds,
-        error=error,
-    )
-
-
-async def attempt_call(handler: ModelHandler, pending: PendingCall[R], reserve: Reserve, attempt: Attempt) -> R:
-    """Call a handler once, after its cost is reserved; the limit of its answer may be lower than requested.
-
-    A call without a result counts for the model that the handler has noted, else for that of the `attempt`.
-    Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid for,
-    ModelError for any other failure of the handler.
-    """
-    record, request = await reserve(handler, pending)
-    started_at = time.monotonic()
-    cancellation = CancellationScope()
-    result: R | None = None
-    error = "cancelled"
-    token = current_attempt.set(attempt)
-    try:
-        async with attempt.run(request):
-            await pending.output.restart()
-            streamed = replace(request, sink=attempt) if isinstance(request, types.TextRequest) else request
-            output = await handler.handle(streamed)
-        result = validate_result(output, request, pending.result_type, handler.name)
-        error = ""
-    except ModelError as exception:
-        error = str(exception)
-        raise
-    except TimeoutError as exception:
-        cause = attempt.timeout_cause if attempt.timeout.expired() else f"TimeoutError: {exception}"
-        error = f"{handler.name}: {cause}"
-        # A server on this machine would begin again with what it has just not finished.
-        raise (ModelBusy if attempt.queue is None else ModelTooSlow)(error) from None
-    except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
-        error = f"{handler.name}: {type(exception).__name__}: {exception}"
-        raise ModelError(error) from exception
-    else:
-        return result
-    finally:
-        was_cancelled = cancellation.requested  # also if the handler swallowed it
-        if was_cancelled:
-            error = "cancelled"
-        with suppress(ValueError):  # a call stopped by force ends in another context
-            current_attempt.reset(token)
-        ended_at = time.monotonic()
-        if (trace := current_trace.get()) is not None:
-            sent, given = (request, result) if isinstance(request, types.TextRequest) else (None, None)
-            trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        was_stopped = was_cancelled or attempt.timeout.expired()
-        attempt.call = build_model_call(
-            handler, pending.kind, request, result, ended_at - started_at, error, attempt, was_stopped=was_stopped
-        )
-        record(attempt.call)
-        if was_cancelled:
-            raise asyncio.CancelledError
 
 
 def validate_result(result: object, request: types.ModelRequest, result_type: type[R], name: str) -> R:
@@ -588,17 +575,13 @@ def validate_result(result: object, request: types.ModelRequest, result_type: ty
     if isinstance(result, types.SpeechResult) and not result.audio:
         raise ModelError(f"{name}: returned empty audio")
     if isinstance(result, types.EmbeddingResult) and isinstance(request, types.EmbeddingRequest):
-        _check_vectors(result, len(request.texts), name)
+        if len(result.vectors) != len(request.texts):
+            raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {len(request.texts)} texts")
+        if len({len(vector) for vector in result.vectors}) > 1:
+            raise ModelError(f"{name}: returned vectors of different dimensions")
+        if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
+            raise ModelError(f"{name}: returned a vector that is empty or not finite")
     return result
-
-
-def _check_vectors(result: types.EmbeddingResult, count: int, name: str) -> None:
-    if len(result.vectors) != count:
-        raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {count} texts")
-    if len({len(vector) for vector in result.vectors}) > 1:
-        raise ModelError(f"{name}: returned vectors of different dimensions")
-    if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
-        raise ModelError(f"{name}: returned a vector that is empty or not finite")
 
 
 # The limit of an answer in tokens by its purpose, where neither the request nor the operator sets one.

@@ -50,7 +50,6 @@ from bot.models.handler import (
     R,
     Reserve,
     StreamOutput,
-    attempt_call,
     count_bytes,
     count_prompt_bytes,
     measure_audio,
@@ -83,14 +82,14 @@ class RefusedTools:
         which is refused, take at most log2 n + 2 calls. After `MAX_CALLS` calls, all tools that no successful call
         contained are left out. Raises as `send` does; ToolsRefused if a request without tools is refused too.
         """
-        tools = {key: tool for tool in request.tools if (key := _identify(tool)) not in self._refused}
-        trial: list[str] = list(tools)
-        accepted: list[str] = []
-        suspects: list[str] = []
+        known = self._refused
+        tools = dict(enumerate(tool for tool in request.tools if not (known and _identify(tool) in known)))
+        trial, suspects = list(tools), list[int]()
+        accepted: list[int] = []
         result: R | None = None
         cause = ""
         for _ in range(MAX_CALLS):
-            named: list[str] = []
+            named: list[int] = []
             try:
                 result = await send(replace(request, tools=tuple(tools[key] for key in trial)))
             except ToolsRefused as error:
@@ -106,7 +105,7 @@ class RefusedTools:
             if result is not None and len(accepted) == len(tools):
                 return result
             others = [key for key in suspects if key not in named]
-            half: list[str] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
+            half: list[int] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
             trial = [*accepted, *half] if suspects else list(tools)
         self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
         return result if result is not None else await send(replace(request, tools=()))
@@ -127,7 +126,7 @@ def _identify(tool: types.Tool) -> str:
     return f"{tool.name} {json.dumps(dict(tool.parameters), sort_keys=True)}"
 
 
-def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, types.Tool]) -> list[str]:
+def _find_named(cause: str, sent: Sequence[int], tools: Mapping[int, types.Tool]) -> list[int]:
     """Return the tools that the cause of a refusal names, or the one whose index it names."""
     named = [key for key in sent if re.search(rf"(?<![\w-]){re.escape(tools[key].name)}(?![\w-])", cause)]
     indexes = [int(index) for index in INDEX.findall(cause) if int(index) < len(sent)]
@@ -408,7 +407,7 @@ class HandlerClient:
         pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
         if not isinstance(pending.request, types.TextRequest):
             return await self._retry(pending, profile, has_next=has_next)
-        prompt_bytes = count_prompt_bytes(pending.request)
+        prompt_bytes = count_prompt_bytes(pending.request) if profile.window is not None else 0
         max_bytes = profile.max_prompt_bytes(pending.request)
         if max_bytes is not None and prompt_bytes > max_bytes:
             raise PromptTooLong(
@@ -440,14 +439,14 @@ class HandlerClient:
 
     async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
         """Call the handler once, and learn from its answer."""
-        prompt_bytes = count_prompt_bytes(pending.request)
+        prompt_bytes = count_prompt_bytes(pending.request) if profile.is_local else 0  # for its speed
         first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
         if isinstance(pending.request, types.TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
         queue = self._router._queues.setdefault(self.handler.name, []) if profile.is_local else None
-        attempt = Attempt(pending.output, self._policy, first_seconds, queue, self.health.model)
+        attempt = Attempt(self.handler, pending, self._policy, first_seconds, queue, self.health.model)
         try:
-            result = await attempt_call(self.handler, pending, self._router._reserve, attempt)
+            result = await attempt.run(self._router._reserve)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
@@ -469,11 +468,10 @@ class HandlerClient:
         return result
 
     async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
-        policy = self._policy
+        policy, failed = self._policy, failed_attempts.get() or FailedAttempts()
         max_retries = policy.max_retries
         if pending.max_retries is not None:
             max_retries = min(max_retries, pending.max_retries)
-        failed = failed_attempts.get() or FailedAttempts()
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
@@ -483,11 +481,11 @@ class HandlerClient:
                 self.health.record_failure(error)
                 elapsed = pending.waited_seconds + policy.time.monotonic() - started_at
                 delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
-                if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
+                if delay is None or failed.is_enough(max_retries):
                     raise
                 self._router._on_retry(self.handler, error, delay)
             except InvalidAnswer:
-                if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
+                if has_invalid or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
             self.health.failed += 1
@@ -552,7 +550,7 @@ class ModelRouter:
         self._record = record
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}  # by plugin and model
-        self._queues: dict[str, list[Attempt]] = {}  # of servers on this machine, by plugin
+        self._queues: dict[str, list[Attempt[Any]]] = {}  # of servers on this machine, by plugin
         self._sampling = sampling or {}
         self._answer_form = answer_form
         self.leave_slot: LeaveSlot = nullcontext
@@ -635,19 +633,18 @@ class ModelRouter:
             f"{schema_text}"
         )
         request = replace(request, prompt=prompt, schema=schema, sink=None, tools=())
-        response = await self.text(request, kind)
-        try:
-            return _parse_object(object_type, response.text)
-        except ValueError as error:
+        for purpose in (request.purpose, types.Purpose.REPAIR):
+            result = await self.text(replace(request, purpose=purpose), kind)
+            try:
+                return _parse_object(object_type, result.text)
+            except ValueError as error:
+                problems = str(error)
             repair = (
-                f"{prompt}\n\nThis was your answer:\n{shorten(response.text, MAX_QUOTE_LENGTH)}\n\n"
-                f"It does not fit:\n{error}\nGive it again, corrected."
+                f"{prompt}\n\nThis was your answer:\n{shorten(result.text, MAX_QUOTE_LENGTH)}\n\n"
+                f"It does not fit:\n{problems}\nGive it again, corrected."
             )
-        repaired = await self.text(replace(request, prompt=repair, purpose=types.Purpose.REPAIR), kind)
-        try:
-            return _parse_object(object_type, repaired.text)
-        except ValueError as error:
-            raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
+            request = replace(request, prompt=repair)
+        raise ModelError(f"{result.model} returned no {object_type.__name__}:\n{problems}")
 
     async def embed(
         self, texts: Sequence[str], *, first_handler_only: bool = False, is_question: bool = False
@@ -757,8 +754,6 @@ def _parse_object(object_type: type[M], response: str) -> M:
 
 
 FENCES = re.compile(r"\A```\w*\s*|(?<!\s)\s*```\Z")
-JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
-JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 VALUE_START = re.compile(r"[^\s,]")
 MAX_ENCODINGS = 3  # how often JSON may be encoded as a text in JSON
 _DECODER = json.JSONDecoder(strict=False)
@@ -800,11 +795,8 @@ def read_arguments(value: object, encodings: int = MAX_ENCODINGS) -> list[dict[s
 def _parse(text: str) -> list[Any]:
     """Return the values of a text. Raises ValueError if it is neither JSON nor Python."""
     values, rest = parse_values("null" if text in ("", "None") else text)
-    if not values:
-        python = JSON_WORD.sub(lambda word: JSON_WORDS[word[0]], text)
-        values, rest = [read_mapping(text)[0] or read_mapping(python)[0]], ""
-        if values == [None]:
-            raise ValueError(text)
-    if "{" in rest:
+    if not values and (value := read_mapping(text)[0]) is not None:
+        return [value]
+    if not values or "{" in rest:
         raise ValueError(text)
     return values

@@ -35,6 +35,12 @@ class ConversationReader:
         """List all rooms, the most recently active first."""
         return await self._store.worlds.rooms()
 
+    async def find_rooms(self, text: str) -> list[Room]:
+        """Return the rooms whose id, name or id on the platform is a text, exactly, or else in another case."""
+        rooms, folded = await self._store.worlds.rooms(), text.casefold()
+        exact = [room for room in rooms if text in _names_of(room)]
+        return exact or [room for room in rooms if folded in map(str.casefold, _names_of(room))]
+
     async def room(self, room_id: UUID) -> Room | None:
         """Return a room; None where there is none."""
         return await self._store.worlds.room(room_id)
@@ -171,3 +177,7 @@ class ConversationReader:
         bodies = (entry["body"] for entry in entries)
         message_id = str(receipt.memory_id)
         return next((body for body in bodies if body.get("message_id") == message_id), None)
+
+
+def _names_of(room: Room) -> tuple[str, ...]:
+    return str(room.id), room.name, room.external_id, f"{room.platform}:{room.external_id}"

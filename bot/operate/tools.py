@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
@@ -182,6 +182,21 @@ class Finding:
     message: str
     advice: str = ""
     is_outside: bool = False
+
+    @classmethod
+    def ok(cls, check: str, message: str) -> Self:
+        """Return that all is well."""
+        return cls(FindingStatus.OK, check, message)
+
+    @classmethod
+    def warn(cls, check: str, message: str, advice: str = "") -> Self:
+        """Return what should be looked at."""
+        return cls(FindingStatus.WARN, check, message, advice)
+
+    @classmethod
+    def fail(cls, check: str, message: str, advice: str = "", *, is_outside: bool = False) -> Self:
+        """Return what must be corrected."""
+        return cls(FindingStatus.FAIL, check, message, advice, is_outside)
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON."""

@@ -262,7 +262,7 @@ def bundled_plugins() -> tuple[BundledPlugin, ...]:
 def bundled_descriptions() -> Mapping[str, Mapping[str, Any]]:
     """Return what each bundled plugin is, brings and reads, by its name; none is imported for it.
 
-    `missing` is the setting without which it does not work, `variables` has what `bot.cli.options.Variable` has.
+    `missing` is the setting without which it does not work, `variables` has what `bot.cli.variables.Variable` has.
     """
     descriptions: Mapping[str, Mapping[str, Any]] = json.loads(DESCRIPTIONS.read_text(encoding="utf-8"))
     return descriptions

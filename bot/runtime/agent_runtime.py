@@ -861,17 +861,9 @@ def _build_meter(
 ) -> CostMeter:
     if store.sharing is not None:
         budget.sharing = SharedBudget(store.sharing.limits)
-    meter = CostMeter(
-        store.costs,
-        prices,
-        budget,
-        clock=config.clock,
-        shutdown_deadline=shutdown_deadline,
-        is_shared=store.sharing is not None,
-        load_limits=limits.load,
+    return CostMeter(
+        store.costs, prices, budget, clock=config.clock, shutdown_deadline=shutdown_deadline, limits=limits
     )
-    limits.bind(meter.reload)
-    return meter
 
 
 def _build_outbox(

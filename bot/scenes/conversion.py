@@ -24,6 +24,7 @@ from bot.domain.ledger import Outcome, Receipt, Rule, Step
 from bot.domain.memory import PROGRESS_KEY, REFERRAL_KEY, WRITTEN_BY_KEY, Memory
 from bot.errors import ConfigError
 from bot.models.types import Purpose
+from bot.operate.conversations import ConversationReader
 from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.receipts import REPLAY_KEY, TRACE_KEY, ReplayRecord
 from bot.runtime.character_reload import AgentConfig
@@ -137,7 +138,7 @@ async def _find_receipt(store: Store, name: str) -> Receipt:
 
 
 async def _find_room(store: Store, name: str) -> Room:
-    rooms = [room for room in await store.worlds.rooms() if name in (str(room.id), room.external_id, room.name)]
+    rooms = await ConversationReader(store).find_rooms(name)
     if len(rooms) != 1:
         raise SceneError(f"{len(rooms)} rooms are called {name!r}: name one by its id, which `bot rooms list` shows")
     return rooms[0]

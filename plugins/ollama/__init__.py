@@ -6,10 +6,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from bot import Agent, Plugin, Secret, Settings, SettingsModel
-from bot.models import ModelError, ModelInfo, host_label
+from bot.models import ModelError, ModelInfo
 from bot.models import openai_compatible as api
 from bot.platform import BaseUrl
-from bot.text import user_text
 
 DEFAULT_TAG = ":latest"  # a name without a tag means this one
 
@@ -65,16 +64,6 @@ class OllamaSettings(SettingsModel):
     )
 
 
-def privacy_statement(settings: Settings) -> str:
-    """Return the statement to which server user data is sent."""
-    values = settings.load(OllamaSettings)
-    data = ["text"]
-    data += ["searchable"] if values.ollama_embedding_model else []
-    data += ["pictures"] if values.ollama_image_description_model else []
-    names = ", ".join(user_text(f"privacy.data.{name}") for name in data)
-    return user_text("privacy.sent", host=host_label(values.ollama_api_endpoint), data=names)
-
-
 MAX_DESCRIBED = 64  # models about which the server is asked in detail
 
 
@@ -103,8 +92,14 @@ class OllamaClient(api.CompatibleClient):
 
     def __init__(self, agent: Agent) -> None:
         settings = agent.settings.load(OllamaSettings)
-        wanted = {field.upper(): name for field, name in settings if field.endswith("_model")}
-        endpoint = api.Endpoint(
+        super().__init__(
+            agent, settings, wanted={field.upper(): name for field, name in settings if field.endswith("_model")}
+        )
+
+    @classmethod
+    def endpoint_for(cls, settings: Any, capability: str = "") -> api.Endpoint:
+        """Return the one server for all capabilities."""
+        return api.Endpoint(
             provider="ollama",
             url=f"{settings.ollama_api_endpoint}/v1",
             key=settings.ollama_api_key,
@@ -112,7 +107,6 @@ class OllamaClient(api.CompatibleClient):
             key_name="OLLAMA_API_KEY",
             model_advice="`ollama pull {model}` on the server fetches it",
         )
-        super().__init__(agent, settings, {"": endpoint}, wanted)
 
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for its models, and what each of them can do. Raises as `Connection.fetch` does."""
@@ -152,5 +146,5 @@ plugin = Plugin(
     models=HANDLERS,
     services=[OllamaClient],
     settings=OllamaSettings,
-    privacy_statement=privacy_statement,
+    privacy_statement=OllamaClient.privacy_statement,
 )

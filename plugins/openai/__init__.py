@@ -3,7 +3,7 @@
 import base64
 import binascii
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -20,13 +20,10 @@ from bot.models import (
     SpeechResult,
     TextResult,
     TranscriptionRequest,
-    host_label,
     note_call,
 )
 from bot.models import openai_compatible as api
-from bot.models.openai_compatible import OPENAI_HOST, Endpoint
 from bot.platform import sniff_media_type
-from bot.text import user_text
 
 ServerUrl = Annotated[str, Field(pattern="^https?://")]
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
@@ -104,30 +101,10 @@ class OpenAISettings(SettingsModel):
     openai_moderation_api_key: Secret | None = Field(None, description="Its key.")
 
 
-def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
-    """Return the endpoint of a capability; blank for text."""
-    capability_url = getattr(settings, f"openai_{capability.lower()}_url", None)
-    capability_key = getattr(settings, f"openai_{capability.lower()}_api_key", None)
-    url_name = f"OPENAI_{capability}_URL" if capability_url else SERVER
-    return Endpoint(
-        provider="openai",
-        url=capability_url or settings.openai_base_url,
-        key=capability_key or settings.openai_api_key,
-        url_name=url_name,
-        key_name=f"OPENAI_{capability}_API_KEY" if capability_key or capability_url else KEY,
-        model_advice=f"check the model's name in OPENAI_…_MODEL and that {url_name} ends in /v1",
-    )
-
-
-def writes_text(settings: Settings) -> bool:
-    """Return whether a server for text is set; there may be one for another capability only."""
-    return endpoint_for(settings.load(OpenAISettings)).is_configured
-
-
 def can_call_tools(settings: Settings) -> bool:
     """Return whether actions are offered to text models as tools."""
     values = settings.load(OpenAISettings)
-    return endpoint_for(values).is_openai if values.openai_tools is None else values.openai_tools
+    return Client.endpoint_for(values).is_openai if values.openai_tools is None else values.openai_tools
 
 
 def missing_settings(settings: Settings) -> str:
@@ -139,16 +116,7 @@ def missing_settings(settings: Settings) -> str:
 
 def privacy_statement(settings: Settings) -> str:
     """Return the statement to which servers user data is sent."""
-    values = settings.load(OpenAISettings)
-    sent: dict[str, list[str]] = {}  # by host
-    for capability, (_, data) in {"": ("", "text"), **CAPABILITIES}.items():
-        endpoint = endpoint_for(values, capability)
-        if capability == "MODERATION" and settings.get("FILTER_MODERATION") != "on":
-            continue
-        if data and (Client.model_for(values, capability) if capability else endpoint.is_configured):
-            host = host_label(endpoint.url or f"https://{OPENAI_HOST}")
-            sent.setdefault(host, []).append(user_text(f"privacy.data.{data}"))
-    return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent.items())
+    return Client.privacy_statement(settings, () if settings.get("FILTER_MODERATION") == "on" else ("MODERATION",))
 
 
 # The API takes the format from the suffix. `mimetypes` has few of these types, on some systems none.
@@ -161,17 +129,27 @@ class Client(api.CompatibleClient):
 
     provider = "openai"
     settings_type = OpenAISettings
+    capabilities: ClassVar = {"": "text", **{capability: data for capability, (_, data) in CAPABILITIES.items()}}
 
-    def __init__(self, agent: Agent) -> None:
-        settings = agent.settings.load(OpenAISettings)
-        super().__init__(
-            agent, settings, {capability: endpoint_for(settings, capability) for capability in ("", *CAPABILITIES)}
+    @classmethod
+    def endpoint_for(cls, settings: Any, capability: str = "") -> api.Endpoint:
+        """Return the server of a capability, which may have one or a key of its own; blank for text."""
+        capability_url = getattr(settings, f"openai_{capability.lower()}_url", None)
+        capability_key = getattr(settings, f"openai_{capability.lower()}_api_key", None)
+        url_name = f"OPENAI_{capability}_URL" if capability_url else SERVER
+        return api.Endpoint(
+            provider="openai",
+            url=capability_url or settings.openai_base_url,
+            key=capability_key or settings.openai_api_key,
+            url_name=url_name,
+            key_name=f"OPENAI_{capability}_API_KEY" if capability_key or capability_url else KEY,
+            model_advice=f"check the model's name in OPENAI_…_MODEL and that {url_name} ends in /v1",
         )
 
     @classmethod
     def model_for(cls, settings: Any, capability: str) -> str:
         """Return the model of a capability; blank if no server is known to provide it."""
-        endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
+        endpoint, field = cls.endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
         is_known = endpoint.is_openai or field in settings.model_fields_set
         default, _ = CAPABILITIES.get(capability, ("", "")) if endpoint.is_openai else ("", "")
         return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
@@ -276,7 +254,7 @@ async def moderate(agent: Agent, request: ModerationRequest) -> ModerationResult
 
 
 small, medium, large, embed, describe_image = api.make_handlers(
-    Client, can_call_tools=can_call_tools, writes_text=writes_text
+    Client, can_call_tools=can_call_tools, writes_text=Client.serves()
 )
 HANDLERS = [small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech, moderate]
 

@@ -5,10 +5,9 @@ from typing import Any
 from pydantic import Field
 
 from bot import Agent, Plugin, Secret, Settings, SettingsModel
-from bot.models import ImageDescriptionRequest, ModelRefused, TextResult, host_label
+from bot.models import ImageDescriptionRequest, ModelRefused, TextResult
 from bot.models import openai_compatible as api
 from bot.platform import BaseUrl
-from bot.text import user_text
 
 KEY = "OPENROUTER_API_KEY"
 
@@ -54,14 +53,6 @@ def missing_settings(settings: Settings) -> str:
     return "" if KEY in settings else f"set {KEY} in .env"
 
 
-def privacy_statement(settings: Settings) -> str:
-    """Return the statement to which server user data is sent."""
-    values = settings.load(OpenRouterSettings)
-    data = ["text", *(["searchable"] if values.openrouter_embedding_model else []), "pictures"]
-    names = ", ".join(user_text(f"privacy.data.{name}") for name in data)
-    return user_text("privacy.sent", host=host_label(values.openrouter_base_url), data=names)
-
-
 class OpenRouterClient(api.CompatibleClient):
     """The connection to the server, opened and closed with the agent."""
 
@@ -73,7 +64,12 @@ class OpenRouterClient(api.CompatibleClient):
         settings = agent.settings.load(OpenRouterSettings)
         sizes = ("large", "medium", "small", "image")  # the list has no embedding models
         wanted = {f"OPENROUTER_{size.upper()}_MODEL": self.model_for(settings, size) for size in sizes}
-        endpoint = api.Endpoint(
+        super().__init__(agent, settings, wanted=wanted)
+
+    @classmethod
+    def endpoint_for(cls, settings: Any, capability: str = "") -> api.Endpoint:
+        """Return the one server for all capabilities."""
+        return api.Endpoint(
             provider="openrouter",
             url=settings.openrouter_base_url,
             key=settings.openrouter_api_key,
@@ -82,7 +78,6 @@ class OpenRouterClient(api.CompatibleClient):
             model_advice="correct {model} in OPENROUTER_…_MODEL: a name has the form maker/model, as "
             "openrouter.ai/models lists it",
         )
-        super().__init__(agent, settings, {"": endpoint}, wanted)
 
     @classmethod
     def model_for(cls, settings: Any, capability: str) -> str:
@@ -114,5 +109,5 @@ plugin = Plugin(
     services=[OpenRouterClient],
     settings=OpenRouterSettings,
     missing_settings=missing_settings,
-    privacy_statement=privacy_statement,
+    privacy_statement=OpenRouterClient.privacy_statement,
 )

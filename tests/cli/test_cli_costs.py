@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from bot.cli.commands.why import CostReport, GroupBy
+from bot.cli.commands.why import CostReport, GroupBy, format_dollars
 from bot.cli.main import entry
-from bot.cli.running_bot import format_dollars
 from bot.domain.ids import new_id
 from bot.domain.ledger import CostEntry
 from bot.store.protocols import Store

@@ -10,7 +10,7 @@ import pytest
 
 from bot.cli.commands.run import DevSession
 from bot.cli.main import entry
-from bot.cli.process.shutdown import watch_folders
+from bot.cli.process.shutdown import wake_on_changes
 from bot.errors import PluginError
 from tests.trust import trust_code
 
@@ -188,12 +188,12 @@ def test_code_that_is_not_trusted_does_not_start(workdir: Path) -> None:
     write_plugin(workdir, "pass")
     write_character(workdir)
     with pytest.raises(PluginError, match="not trusted yet"):
-        DevSession([Path("ada.json")], ["web"], watch_folders).load()
+        DevSession([Path("ada.json")], ["web"], wake_on_changes).load()
     assert entry(["dev", "-c", "ada.json"]) == 78
 
 
 async def test_the_watcher_tells_of_changed_files(workdir: Path) -> None:
-    changes = watch_folders([workdir])
+    changes = wake_on_changes([workdir], 20.0)
     waiting = asyncio.create_task(anext(changes))
     async with asyncio.timeout(20):
         while not waiting.done():  # until the watcher has started

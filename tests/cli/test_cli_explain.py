@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from bot.cli.running_bot import explain_receipt
+from bot.cli.commands.why import explain_receipt
 from bot.domain.ledger import EventKey, ModelCall, Outcome, Receipt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

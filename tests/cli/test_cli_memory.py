@@ -72,7 +72,7 @@ def test_what_a_question_finds_in_a_room_is_explained_by_the_parts_of_the_scores
     assert f"message, Alice, {said['at'][:16]}: I moved to Graz\n        meaning " in capsys.readouterr().out
 
     assert entry([*command[:4], "nowhere", "-c", FILE]) == 2
-    assert "there is no room 'nowhere'" in capsys.readouterr().err
+    assert "no room 'nowhere' was found" in capsys.readouterr().err
 
 
 @pytest.mark.long

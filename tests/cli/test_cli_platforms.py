@@ -26,21 +26,15 @@ for variable in sys.argv[2:]:
     print(*sorted({*libraries, *platforms} & set(sys.modules)))
 """
 LIST_PLUGINS = """
-import asyncio, sys
+import sys
 from pathlib import Path
 from bot.cli.characters import load_character_config
-from bot.cli.operator import (
-    list_plugin_states,
-    list_variable_states,
-    read_installed_plugins,
-    run_checks,
-)
+from bot.cli.operator import list_plugin_states, list_variable_states, run_checks
 
 config = load_character_config(Path(sys.argv[1]))
 list_variable_states(config.settings, config.plugins)
 list(run_checks(config, config.settings))
-installed = asyncio.run(read_installed_plugins(config))
-states = {state.name: state for state in list_plugin_states(config, {}, {}, installed)}
+states = {state.name: state for state in list_plugin_states(config, {}, {})}
 print(states["anthropic"].state, states["anthropic"].fix)
 loaded = {name for name in states if f"plugins.{name}" in sys.modules}
 print(states["sql"].state, *sorted(loaded), *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))

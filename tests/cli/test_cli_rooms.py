@@ -40,6 +40,6 @@ def test_a_person_of_a_room_is_taken_over_alone(capsys: Out) -> None:
 def test_an_unknown_room_and_writing_without_a_running_bot_are_refused(capsys: Out) -> None:
     answer_messages("hello")
     assert entry(["rooms", "take-over", "nowhere", "-c", FILE]) == 2
-    assert "'nowhere' is no stored room" in capsys.readouterr().err
+    assert "no room 'nowhere' was found" in capsys.readouterr().err
     assert entry(["rooms", "write", "lobby", "We are on it.", "-c", FILE]) == 78
     assert "only a running bot can write" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import pytest
 
 from bot.cli.commands.settings import build_owner_table
 from bot.cli.main import entry
-from bot.cli.options import find_settings_groups, list_variables
 from bot.cli.plugins import describe_bundled_plugins
+from bot.cli.variables import find_settings_groups, list_variables
 from bot.plugin_system.loading import DESCRIPTIONS
 from bot.settings import load_settings
 

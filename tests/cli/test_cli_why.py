@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bot.cli.commands.why import author_label, format_run
 from bot.cli.main import entry
-from bot.cli.running_bot import author_label, format_run
 from bot.commands.dispatcher import CommandEvent
 from bot.concurrency.clock import system_clock
 from bot.domain.environment import Entity

@@ -1,6 +1,5 @@
 """`bot token`, `bot mcp`: tokens of the web page and the API, and the running character as an MCP server."""
 
-import asyncio
 import importlib.metadata
 import json
 from collections.abc import Mapping
@@ -14,8 +13,8 @@ from pydantic import Field
 
 from bot.adapter.access_tokens import AccessToken, AccessTokens, TokenScope
 from bot.characters import load_character
-from bot.cli.characters import CharacterConfig, load_character_config, read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_command, new_group, print_json, print_result
+from bot.cli.characters import CharacterConfig, read_character_settings
+from bot.cli.options import AsJson, CharacterFile, Output, examples, new_command, new_group, print_json
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.cli.running_bot import ANY_STATUS, RunningBot, find_running_bot
 from bot.concurrency.clock import system_clock
@@ -55,7 +54,7 @@ def new(
 
 
 @token_app.command("list", epilog=examples("bot token list", "bot token list --json"))
-def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_tokens(character: CharacterFile = None) -> Output:
     """List the tokens; the tokens themselves are not stored."""
     found = _tokens(character).list()
     rows = [
@@ -64,20 +63,18 @@ def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int
     ]
     lines = [f"{token_id}  {scope:<9}  {created}  {name}" for token_id, scope, created, name in rows]
     none = ["there are no tokens besides the server's own: `bot token new --scope …` creates one"]
-    document, header = {"tokens": [_describe(token) for token in found]}, ("id", "scope", "created", "name")
-    return print_result(document, lines or none, as_json=as_json, header=header, rows=rows)
+    document = {"tokens": [_describe(token) for token in found]}
+    return Output(document, lines or none, ("id", "scope", "created", "name"), rows)
 
 
 @token_app.command(epilog=examples("bot token revoke dashboard"))
 def revoke(
     token: Annotated[str, typer.Argument(metavar="ID_OR_NAME", help="The token, as `bot token list` names it.")],
     character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Make a token invalid."""
     revoked = _tokens(character).revoke(token)
-    lines = [f"{revoked.name} ({revoked.id}) is revoked"]
-    return print_result(_describe(revoked), lines, as_json=as_json, indent=None)
+    return Output(_describe(revoked), [f"{revoked.name} ({revoked.id}) is revoked"], indent=None)
 
 
 def _tokens(character: Path | None) -> AccessTokens:
@@ -103,9 +100,8 @@ mcp_app = new_command()
 
 
 @mcp_app.command(epilog=examples("MCP_TOKEN=… bot mcp -c mine.json"))
-def mcp(character: CharacterFile = None) -> int:
+def mcp(config: CharacterConfig) -> int:
     """Offer the running character to other agents, as an MCP server on stdin and stdout."""
-    config = load_character_config(character)
     token = config.settings.operator_only().get(TOKEN)
     if token is None:
         raise ConfigError(
@@ -177,10 +173,9 @@ async def _call(running_bot: RunningBot, method: str, path: str, body: Any = Non
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:
-        reply = await asyncio.to_thread(running_bot.send, method, path, body, timeout=ANSWER_TIMEOUT)
+        return (await running_bot.ask(method, path, body, timeout=ANSWER_TIMEOUT)).body
     except (ConfigError, TemporaryError) as error:
         raise ToolError(str(error)) from None
-    return reply.body
 
 
 def _format(items: list[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from bot.cli.characters import (
     trusted_plugins,
 )
 from bot.cli.operator import CheckResult, WrittenCharacter, check_file, write_exported, write_imported, write_starter
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_result, working
+from bot.cli.options import AsJson, Output, examples, new_group, print_json, working
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import require_storage, run_with
 from bot.errors import CharacterError, ConfigError, PluginError
@@ -100,30 +100,19 @@ def import_characters(
     lorebook: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="A lorebook to add to its knowledge.")
     ] = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Write a character file for a SillyTavern card or an elizaOS file, and report what was lost."""
-    written = write_imported(path, to, lorebook or ())
-    if as_json:
-        characters = [
-            {
-                "path": str(item.imported.path),
-                "name": item.imported.name,
-                "files": list(map(str, item.files)),
-                "report": item.imported.report.to_json(),
-                "plugins": item.plugins,
-            }
-            for item in written
-        ]
-        print_json({"characters": characters})
-        return Exit.OK
-    for item in written:
-        print("\n".join(item.format_lines()))
-        if names := ", ".join(sorted(item.imported.secrets)):
-            command = f"bot init --import {shlex.quote(str(item.imported.path))}"
-            print(strip_terminal_codes(f"  not written: {names}: put them into .env; `{command}` does that"))
-        print(strip_terminal_codes(f"  talk to it with: bot chat -c {shlex.quote(str(item.files[0]))}"))
-    return Exit.OK
+    characters, lines = [], list[str]()
+    for item in write_imported(path, to, lorebook or ()):
+        imported = item.imported
+        report = {"report": imported.report.to_json(), "plugins": item.plugins}
+        characters.append({"path": imported.path, "name": imported.name, "files": item.files, **report})
+        lines += item.format_lines()
+        if names := ", ".join(sorted(imported.secrets)):
+            command = f"bot init --import {shlex.quote(str(imported.path))}"
+            lines.append(f"  not written: {names}: put them into .env; `{command}` does that")
+        lines.append(f"  talk to it with: bot chat -c {shlex.quote(str(item.files[0]))}")
+    return Output({"characters": characters}, lines)
 
 
 @character_app.command(
@@ -190,19 +179,17 @@ import_app = new_group("Import what elizaOS or SillyTavern has stored; nothing o
 
 @import_app.command("eliza-db", epilog=examples("bot import eliza-db elizaos.sql -c mine.json"))
 def import_elizaos(
+    config: CharacterConfig,
     source: Annotated[str, typer.Argument(metavar="FILE|URL", help="An SQL dump (pg_dump), or postgresql://….")],
     agent: Annotated[str, typer.Option(metavar="NAME", help="Whose history (default: the character's).")] = "",
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Import rooms, people, messages, facts and relationships of elizaOS 1.x; the bot must not run."""
-    config = load_character_config(character)
     with working(translate("reading the database")):
         is_url = source.startswith(("postgres://", "postgresql://"))
         database = asyncio.run(elizaos.read_server(source)) if is_url else elizaos.read_dump(Path(source))
         found = elizaos.choose_agent(database, [agent] if agent else [config.name])
         report = _store(config, elizaos.build_history(database, found, config.agent_config.agent_id))
-    return _print(report, {"agent": found["name"]}, [f"{found['name']} of elizaOS is {config.name} here"], as_json)
+    return _report(report, {"agent": found["name"]}, [f"{found['name']} of elizaOS is {config.name} here"])
 
 
 @import_app.command(
@@ -211,8 +198,7 @@ def import_elizaos(
 def import_sillytavern(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a user, such as data/default-user.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the characters (default: here).")] = HERE,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Import the characters of a user of SillyTavern with their lorebooks and chats; their bots must not run."""
     found = sillytavern.read_folder(folder)
     report, characters, lines = found.report, list[dict[str, object]](), list[str]()
@@ -246,7 +232,7 @@ def import_sillytavern(
         report.taken += stored.taken
         report.left += stored.left
     document: dict[str, object] = {"characters": characters, "personas": found.personas, "notes": found.notes}
-    return _print(report, document, [*lines, *found.notes], as_json)
+    return _report(report, document, [*lines, *found.notes])
 
 
 def _store(config: CharacterConfig, history: History) -> ImportReport:
@@ -255,10 +241,8 @@ def _store(config: CharacterConfig, history: History) -> ImportReport:
     return run_with(config, opened, lambda store: store_history(store, history))
 
 
-def _print(report: ImportReport, document: dict[str, object], lines: list[str], as_json: bool) -> int:
+def _report(report: ImportReport, document: dict[str, object], before: list[str]) -> Output:
     rows = [tuple(map(translate_message, row)) for row in report.rows()]
     plain = [f"{what}: {number}{f': {reason}' if reason else ''}" for what, number, reason in rows]
-    if not as_json:
-        print_result({}, map(translate_message, lines), as_json=False)
     header = [translate(name) for name in HEADER]
-    return print_result({**document, **report.to_json()}, plain, as_json=as_json, header=header, rows=rows)
+    return Output({**document, **report.to_json()}, plain, header, rows, before=map(translate_message, before))

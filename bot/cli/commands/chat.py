@@ -11,10 +11,10 @@ from typing import TypeVar
 import bot.store
 from bot.adapter.adapter import TerminalSession
 from bot.cli import characters
+from bot.cli.commands.why import explain_receipt
 from bot.cli.options import CharacterFile, announce_start, examples, new_command
 from bot.cli.process import shutdown
 from bot.cli.process.watchdog import run_watchdog
-from bot.cli.running_bot import explain_receipt
 from bot.commands.dispatcher import format_unknown_command
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt

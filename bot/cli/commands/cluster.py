@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
-from bot.cli.options import AsJson, CharacterFile, CharacterFiles, examples, new_command, print_json, print_result
+from bot.cli.options import AsJson, CharacterFile, CharacterFiles, Output, examples, new_command, print_json
 from bot.cli.process.shutdown import Exit, UsageError, print_line
 from bot.cli.running_bot import ANY_STATUS, find_running_bot, read_store, require_storage, run_with
 from bot.errors import ConfigError, TemporaryError
@@ -103,27 +103,25 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
             f"  {member.rooms} room{'s' * (member.rooms != 1)}{accounts and f', {accounts}'}",
         ]
     lines = lines or ["no process runs this character"]
-    print_result(document, lines, as_json=as_json, header=header, rows=rows)
-    if not as_json:
-        print(f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}")
-        print(f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}")
-    return Exit.OK
+    after = [
+        f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}",
+        f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}",
+    ]
+    return Output(document, lines, header, rows, after=after).print(as_json=as_json)
 
 
 @cluster_app.command(epilog=examples("bot cluster drain 12"))
 def drain(
+    config: CharacterConfig,
     member: Annotated[int, typer.Argument(metavar="MEMBER", help="The number that `bot cluster` shows.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Request that a process release its rooms and accounts and take no others; then stop it."""
-    config = load_character_config(character)
     schemas = collect_schemas(config.plugins)
     opened = require_storage(config).open(config.agent_config.agent_id, config.settings, schemas)
     if not run_with(config, opened, lambda store: _members(config, store).drain(member)):
         raise UsageError(f"there is no process {member}: `bot cluster` shows them")
     lines = [f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms"]
-    return print_result({"member": member, "is_draining": True}, lines, as_json=as_json, indent=None)
+    return Output({"member": member, "is_draining": True}, lines, indent=None)
 
 
 def _members(config: CharacterConfig, store: Store) -> Members:

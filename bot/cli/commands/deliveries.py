@@ -4,13 +4,12 @@ import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_result
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import MAX_COUNT, Output, examples, new_group
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import read_store, run_connected
 from bot.domain.ledger import Delivery, DeliveryState
@@ -29,14 +28,13 @@ inbox_app = new_group("List the events of the platforms that could not be read."
 
 @inbox_app.command("list", epilog=examples("bot inbox list", "bot inbox list --limit 5 --json"))
 def list_events(
+    config: CharacterConfig,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N events.", show_default=True)
     ] = DEFAULT_LIMIT,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """List the events that could not be read, newest first; with --json, whole."""
-    events = read_store(load_character_config(character), lambda store: store.ledger.unreadable_events(limit))
+    events = read_store(config, lambda store: store.ledger.unreadable_events(limit))
     fields = ("platform", "account", "received_at", "cause", "raw")
     documents = [{"id": event.event_id} | {name: getattr(event, name) for name in fields} for event in events]
     rows, lines = [], []
@@ -49,8 +47,7 @@ def list_events(
             f"  → {event.cause}",
         ]
     header = ("event", "platform", "account", "received", "content", "cause")
-    lines = lines or ["every event could be read"]
-    return print_result({"events": documents}, lines, as_json=as_json, header=header, rows=rows)
+    return Output({"events": documents}, lines or ["every event could be read"], header, rows)
 
 
 MAX_PART_LENGTH = 60
@@ -62,6 +59,7 @@ PartIds = Annotated[list[str], typer.Argument(metavar="ID...", help="A part's id
 
 @outbox_app.command("list", epilog=examples("bot outbox list", "bot outbox list --state held --json"))
 def list_parts(
+    config: CharacterConfig,
     state: Annotated[
         list[PartState] | None,
         typer.Option(metavar="STATE", help=f"Only parts in this state ({', '.join(PartState)}); may be repeated."),
@@ -69,11 +67,8 @@ def list_parts(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N parts.", show_default=True)
     ] = DEFAULT_LIMIT,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """List the parts that wait, are being sent, are held or have failed."""
-    config = load_character_config(character)
     operations = partial(Operations.on_store, config.agent_config.agent_id)
     parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
     rows, lines = [], []
@@ -86,29 +81,26 @@ def list_parts(
         lines += [f"{part_id}  {shown_state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
         lines += [f"  → {cause}"] if cause else []
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
-    lines = lines or ["nothing is undelivered"]
-    listed = [part for part, _ in parts]
-    return print_result({"parts": listed}, lines, as_json=as_json, header=header, rows=rows)
+    return Output({"parts": [part for part, _ in parts]}, lines or ["nothing is undelivered"], header, rows)
 
 
 @outbox_app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
-def send_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def send_parts(config: CharacterConfig, ids: PartIds) -> Output:
     """Send held or failed parts again."""
-    return _decide_all(PartDecision.SEND, ids, character, as_json=as_json)
+    return _decide_all(config, PartDecision.SEND, ids)
 
 
 @outbox_app.command(PartDecision.DROP, epilog=examples("bot outbox drop 01a205c4"))
-def drop_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def drop_parts(config: CharacterConfig, ids: PartIds) -> Output:
     """Drop parts: they are not sent again."""
-    return _decide_all(PartDecision.DROP, ids, character, as_json=as_json)
+    return _decide_all(config, PartDecision.DROP, ids)
 
 
-def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
-    config = load_character_config(character)
+def _decide_all(config: CharacterConfig, decision: PartDecision, ids: Sequence[str]) -> Output:
     parts = [_decide_part(config, decision, part_id) for part_id in dict.fromkeys(ids)]
     rows = [(part["id"], part["note"]) for part in parts]
     lines = [f"{part_id}: {note}" for part_id, note in rows]
-    return print_result({"parts": parts}, lines, as_json=as_json, header=("part", "result"), rows=rows)
+    return Output({"parts": parts}, lines, ("part", "result"), rows)
 
 
 async def _load_parts(
@@ -174,6 +166,7 @@ Revision = Annotated[
 
 @drafts_app.command("list", epilog=examples("bot drafts list", "bot drafts list --state all --json"))
 def list_drafts(
+    config: CharacterConfig,
     state: Annotated[
         str,
         typer.Option(
@@ -183,14 +176,11 @@ def list_drafts(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N drafts.", show_default=True)
     ] = DEFAULT_LIMIT,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """List the drafts that wait, or those in another state."""
     if state not in (*ProposalState, ALL):
         raise UsageError(f"--state {state!r}: there are {', '.join((*ProposalState, ALL))}")
     selected = None if state == ALL else ProposalState(state)
-    config = load_character_config(character)
     drafts = read_store(
         config,
         lambda store: Operations.on_store(config.agent_config.agent_id, store).drafts(state=selected, limit=limit),
@@ -205,52 +195,38 @@ def list_drafts(
         lines += [f"  {text!r}"]
     header = ("draft", "revision", "state", "room", "reason", "text", "decided by")
     body = {"drafts": [draft.model_dump(mode="json", exclude={"agent_id"}) for draft in drafts]}
-    return print_result(
-        body, lines or [NO_DRAFTS.get(state, f"no draft is {state}")], as_json=as_json, header=header, rows=rows
-    )
+    return Output(body, lines or [NO_DRAFTS.get(state, f"no draft is {state}")], header, rows)
 
 
 @drafts_app.command(ProposalDecision.SEND, epilog=examples("bot drafts send 3fa2b1c4d5e6"))
-def send_draft(
-    draft_id: DraftId, revision: Revision = None, character: CharacterFile = None, as_json: AsJson = False
-) -> int:
+def send_draft(config: CharacterConfig, draft_id: DraftId, revision: Revision = None) -> Output:
     """Send a draft."""
-    return _decide_draft(ProposalDecision.SEND, draft_id, revision, None, character, as_json=as_json)
+    return _decide_draft(config, ProposalDecision.SEND, draft_id, revision)
 
 
 @drafts_app.command(ProposalDecision.EDIT, epilog=examples('bot drafts edit 3fa2b1c4d5e6 "It is a fern."'))
 def edit_draft(
+    config: CharacterConfig,
     draft_id: DraftId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Its new text.")],
     revision: Revision = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Change the text of a draft, which still waits."""
-    return _decide_draft(ProposalDecision.EDIT, draft_id, revision, text, character, as_json=as_json)
+    return _decide_draft(config, ProposalDecision.EDIT, draft_id, revision, text)
 
 
 @drafts_app.command(ProposalDecision.DROP, epilog=examples("bot drafts drop 3fa2b1c4d5e6"))
-def drop_draft(
-    draft_id: DraftId, revision: Revision = None, character: CharacterFile = None, as_json: AsJson = False
-) -> int:
+def drop_draft(config: CharacterConfig, draft_id: DraftId, revision: Revision = None) -> Output:
     """Drop a draft: it is never sent."""
-    return _decide_draft(ProposalDecision.DROP, draft_id, revision, None, character, as_json=as_json)
+    return _decide_draft(config, ProposalDecision.DROP, draft_id, revision)
 
 
 def _decide_draft(
-    decision: ProposalDecision,
-    draft_id: str,
-    revision: int | None,
-    text: str | None,
-    character: Path | None,
-    *,
-    as_json: bool,
-) -> int:
+    config: CharacterConfig, decision: ProposalDecision, draft_id: str, revision: int | None, text: str | None = None
+) -> Output:
     unknown = UsageError(f"there is no draft {draft_id!r}: `bot drafts list` shows those that wait")
     if not ID_PATTERN.fullmatch(draft_id):
         raise unknown
-    config = load_character_config(character)
     result = run_connected(
         config,
         lambda operations: operations.decide_draft(draft_id, decision, actor=ACTOR, revision=revision, text=text),
@@ -260,6 +236,4 @@ def _decide_draft(
     if not result.is_done:
         raise UsageError(result.note)
     body = result.model_dump(mode="json", exclude={"draft": {"agent_id"}})
-    return print_result(
-        body, result.note.splitlines(), as_json=as_json, header=("draft", "result"), rows=[(draft_id, result.note)]
-    )
+    return Output(body, result.note.splitlines(), ("draft", "result"), [(draft_id, result.note)])

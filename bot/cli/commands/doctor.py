@@ -16,7 +16,7 @@ import typer
 from bot.characters import load_character
 from bot.cli import characters, checks
 from bot.cli.model_checks import check_model
-from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_result
+from bot.cli.options import AsJson, CharacterFile, Output, examples, new_command, print_json
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
 from bot.errors import BotError, ConfigError, SettingError, TemporaryError
@@ -38,7 +38,7 @@ def check_running_bot(config: characters.CharacterConfig) -> Iterator[Finding]:
         status = FindingStatus.FAIL if problem["level"] == "bad" else FindingStatus.WARN
         yield Finding(status, "running", str(problem["text"]), str(problem["why"]), is_outside=True)
     if not problems:
-        yield Finding(FindingStatus.OK, "running", "the bot runs, and nothing needs attention")
+        yield Finding.ok("running", "the bot runs, and nothing needs attention")
 
 
 def watch_running_bot(
@@ -82,7 +82,7 @@ def _read_problems(config: characters.CharacterConfig) -> Sequence[Mapping[str, 
 def _print_change(change: str, key: str, text: str, *, as_json: bool) -> None:
     now = datetime.now().astimezone()
     document = {"at": now, "kind": change, "key": key, "text": text}
-    print_result(document, [f"{now:%H:%M:%S}  {change:<5}  {text}"], as_json=as_json, indent=None)
+    Output(document, [f"{now:%H:%M:%S}  {change:<5}  {text}"], indent=None).print(as_json=as_json)
     sys.stdout.flush()
 
 
@@ -132,13 +132,13 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     try:
         loaded = load_character(path)
     except ConfigError as error:
-        yield Finding(FindingStatus.FAIL, "character", str(error), "correct the file, or name another with -c FILE")
+        yield Finding.fail("character", str(error), "correct the file, or name another with -c FILE")
     else:
         yield from checks.check_character(path, loaded)
     try:
         settings = characters.read_character_settings(loaded)
     except ConfigError as error:
-        yield Finding(FindingStatus.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
+        yield Finding.fail("settings", str(error), "save .env as plain text in UTF-8")
         return
     config = None
     reported: list[str] = []
@@ -148,9 +148,9 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
         except SettingError as error:
             reported = str(error).splitlines()
             for line in reported:
-                yield Finding(FindingStatus.FAIL, "settings", line, checks.SETTINGS_ADVICE)
+                yield Finding.fail("settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
-            yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
+            yield Finding.fail("plugins", str(error), "`bot plugin list` shows the plugins")
     if config is not None:
         yield from checks.check_character(config.path, config.loaded)
         yield from check_running_bot(config)
@@ -170,4 +170,4 @@ def _start_and_check_model(config: characters.CharacterConfig) -> Iterator[Findi
         yield from asyncio.run(check_model(config))
     except BotError as error:
         is_outside = isinstance(error, TemporaryError)
-        yield Finding(FindingStatus.FAIL, "start", str(error), checks.STARTING_ADVICE, is_outside=is_outside)
+        yield Finding.fail("start", str(error), checks.STARTING_ADVICE, is_outside=is_outside)

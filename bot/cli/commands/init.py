@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from dotenv.parser import parse_stream
@@ -28,18 +28,9 @@ from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_ch
 from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
 from bot.cli.model_checks import check_model
 from bot.cli.operator import WrittenCharacter, write_imported, write_starter
-from bot.cli.options import (
-    CORE_GROUPS,
-    examples,
-    find_adapter_groups,
-    find_settings_groups,
-    known_variables,
-    list_variables,
-    new_command,
-    program,
-    working,
-)
+from bot.cli.options import examples, new_command, program, working
 from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups, known_variables, list_variables
 from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
 from bot.files import replace_file
 from bot.inbound.agent_handle import AdapterSpec
@@ -59,9 +50,6 @@ LAYER = "the set-up"
 
 MAX_LISTED_FILES = 8
 MAX_LISTED_MODELS = 3
-KEEP, NEW, IMPORT, FILE, KEY, ADDRESS, NONE = "keep", "new", "import", "file:", "key:", "address", "none"
-MODEL_FILE, OWN_FILE = "model file", "own file"
-SERVER, GO_ON, AGAIN, ANYWAY, OTHER, LATER, NOW = "server:", "go on", "again", "anyway", "other", "later", "now"
 MODEL_FILE_HELP = (
     "A file in the format GGUF holds a model; {page} has them.",
     "It takes as much memory as the file is large, and 1 to 2 GB more. Without a GPU, a model of 1 to 4 GB writes",
@@ -75,6 +63,8 @@ LOCAL_TIMEOUT, OTHER_TIMEOUT = 2.0, 15.0
 MAX_LIST_BYTES = 4 << 20
 MAX_MODELS, MAX_NAME_LENGTH = 200, 200
 MODELS_PATH = "/v1/models"
+
+T = TypeVar("T")
 
 init_app = new_command()
 
@@ -177,8 +167,8 @@ def _finish(*, asks: bool) -> int:
     print_line("")
     if code == Exit.OK:
         print_line(translate("Everything is set up. Start it with: {program} run", program=program()))
-        options = [Option(translate("Start it now"), NOW), Option(translate("Later"), LATER)]
-        if asks and choose(translate("What now?"), options, has_back=False) == NOW:
+        options = {translate("Start it now"): True, translate("Later"): False}
+        if asks and choose(translate("What now?"), options, has_back=False):
             from bot.cli.commands.run import run as run_bot
 
             return run_bot()
@@ -244,7 +234,7 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
     elif answers.local_model:
         if missing := missing_installations(answers.local_model):
             commands = " && ".join(map(str, missing))
-            finding = Finding(FindingStatus.FAIL, "model", "packages that run a model file are not installed", commands)
+            finding = Finding.fail("model", "packages that run a model file are not installed", commands)
             show([finding])
             return [finding]
         values |= model_variables({loading.model_files().variable: answers.local_model})
@@ -308,73 +298,72 @@ def _first_open_step() -> int:
 
 
 def _ask_for_character() -> bool:
-    example = bundled_character()
-    options = []
+    options: dict[str, Callable[[], bool]] = {}
     current = load_settings().get(CHARACTER_VARIABLE)
     if current and Path(current).is_file():
-        options.append(Option(translate("Keep {file}", file=current), KEEP))
-    options += [
-        Option(translate("Write a new character"), NEW),
-        Option(translate("Import a SillyTavern card or an elizaOS file"), IMPORT),
-        *(Option(translate("Use {file}", file=path), f"{FILE}{path}") for path in _character_files()),
-        Option(translate("Use the example, {name}", name=load_character(example).character.name), f"{FILE}{example}"),
-    ]
+        options[translate("Keep {file}", file=current)] = lambda: True
+    options[translate("Write a new character")] = _write_character
+    options[translate("Import a SillyTavern card or an elizaOS file")] = _import_character
+    for path in _character_files():
+        options[translate("Use {file}", file=path)] = partial(_use_character, path)
+    example = bundled_character()
+    title = translate("Use the example, {name}", name=load_character(example).character.name)
+    options[title] = partial(_use_character, example)
     answer = choose(translate("Which character?"), options, has_back=False)
-    if answer is None or answer == KEEP:
-        return answer == KEEP
+    if answer is None:
+        return False
     try:
-        path = _character_path(answer)
-        if path is not None:
-            save_character(path)
+        return answer() or _ask_for_character()
     except BotError as error:
         print_line(f"{error}")
         return _ask_for_character()
-    return True if path is not None else _ask_for_character()
 
 
-def _character_path(answer: str) -> Path | None:
-    if answer == NEW:
-        name = ask_text(translate("Its name:"), default="Ada")
-        return create_character(name) if name else None
-    if answer == IMPORT:
-        source = ask_text(translate("The file, JSON, PNG or .charx, or a folder:"))
-        if not source:
-            return None
-        written = write_imported(Path(source).expanduser(), Path())
-        finish_import(written, confirm=_asks_to_write)
-        files = [item.files[0] for item in written]
-        if len(files) == 1:
-            return files[0]
-        chosen = choose(translate("Which of them?"), [Option(str(path), str(path)) for path in files])
-        return Path(chosen) if chosen else None
-    return Path(answer.removeprefix(FILE))
+def _use_character(path: Path) -> bool:
+    save_character(path)
+    return True
+
+
+def _write_character() -> bool:
+    name = ask_text(translate("Its name:"), default="Ada")
+    return bool(name) and _use_character(create_character(str(name)))
+
+
+def _import_character() -> bool:
+    source = ask_text(translate("The file, JSON, PNG or .charx, or a folder:"))
+    if not source:
+        return False
+    written = write_imported(Path(source).expanduser(), Path())
+    finish_import(written, confirm=_asks_to_write)
+    path: Path | None = written[0].files[0]
+    if len(written) > 1:
+        path = choose(translate("Which of them?"), {str(item.files[0]): item.files[0] for item in written})
+    return path is not None and _use_character(path)
 
 
 def _ask_for_model(ports: Sequence[int]) -> bool:
     with working(translate("looking for model servers on this machine")):
         servers = asyncio.run(find_servers(ports))
-    options = [Option(translate("Keep the model that is set"), KEEP)] if has_model(load_settings()) else []
-    for index, server in enumerate(servers):
+    options: dict[str, Callable[[], dict[str, str] | None]] = {}
+    if has_model(load_settings()):
+        options[translate("Keep the model that is set")] = dict
+    for server in servers:
         names = ", ".join(server.models[:MAX_LISTED_MODELS]) or translate("no model for text")
         more = ", …" if len(server.models) > MAX_LISTED_MODELS else ""
         kind = f"{server.kind.title[:1].upper()}{server.kind.title[1:]}"
         title = translate("{kind} at {url}: {models}", kind=kind, url=server.url, models=names + more)
-        options.append(Option(title, f"{SERVER}{index}"))
-    options.append(Option(translate("A model file on this computer, without a key or another program"), MODEL_FILE))
-    options += [
-        Option(translate("A key of {service}", service=service.title), f"{KEY}{service.key}")
-        for service in loading.model_keys()
-    ]
-    options.append(Option(translate("A server at another address"), ADDRESS))
-    none = translate("None yet: the built-in offline model, patterns without a language model")
-    options.append(Option(none, NONE))
+        options[title] = partial(_ask_model_of, server)
+    options[translate("A model file on this computer, without a key or another program")] = _ask_model_file
+    for service in loading.model_keys():
+        options[translate("A key of {service}", service=service.title)] = partial(_ask_key, service)
+    options[translate("A server at another address")] = _ask_server
+    options[translate("None yet: the built-in offline model, patterns without a language model")] = dict
     answer = choose(translate("Which model writes the answers?"), options)
     if answer is None:
         return False
-    if answer not in (KEEP, NONE):
-        values = _model_variables(answer, servers)
-        if values is None or save_model(values):
-            return _ask_for_model(ports)
+    values = answer()
+    if values is None or (values and save_model(values)):
+        return _ask_for_model(ports)
     _ask_for_embeddings()
     return True
 
@@ -388,107 +377,85 @@ def _ask_for_embeddings() -> None:
     if not any(note.startswith(loading.NO_EMBEDDINGS_NOTE) for note in notes):
         return
     package = loading.embedding_package()
-    options = [
-        Option(
-            translate("Yes, with the model {model} on this computer: 95 MB, without a key", model=package.model), NOW
-        ),
-        Option(translate("No, by their words only"), LATER),
-    ]
-    if choose(translate("Shall memories be found by their meaning, too?"), options, has_back=False) == NOW:
+    yes = translate("Yes, with the model {model} on this computer: 95 MB, without a key", model=package.model)
+    question = translate("Shall memories be found by their meaning, too?")
+    if choose(question, {yes: True, translate("No, by their words only"): False}, has_back=False):
         missing = [] if has_extra(package.extra) else [install_extra(package.extra)]
         if _install(missing):
             save({package.variable: package.model})
 
 
-def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:
-    if answer == MODEL_FILE:
-        file = _ask_model_file()
-        return model_variables({loading.model_files().variable: file}) if file else None
-    for service in loading.model_keys():
-        if answer == f"{KEY}{service.key}":
-            print_line(translate("Make a key at {page} and copy it.", page=service.page))
-            key = ask_secret(translate("{name} (not shown):", name=service.key))
-            return model_variables({service.key: key}) if key else None
-    key = ""
-    if answer == ADDRESS:
-        found, key = _ask_server()
-        if found is None:
-            return None
-    else:
-        found = servers[int(answer.removeprefix(SERVER))]
-    if not found.models:
-        print_line(translate("{url} has no model for text: load one there, then choose it again", url=found.url))
+def _ask_model_of(server: FoundServer, key: str = "") -> dict[str, str] | None:
+    """Return the variables of one of a server's models; None to go back."""
+    if not server.models:
+        print_line(translate("{url} has no model for text: load one there, then choose it again", url=server.url))
         return None
-    model = choose(translate("Which of its models?"), [Option(name, name) for name in found.models])
-    return found.variables(model, key) if model else None
+    model = choose(translate("Which of its models?"), {name: name for name in server.models})
+    return server.variables(model, key) if model else None
 
 
-def _ask_model_file() -> str | None:
-    """Return a model file, or the name of the tiny model, for which all is installed; None to go back."""
+def _ask_key(service: loading.ModelKey) -> dict[str, str] | None:
+    print_line(translate("Make a key at {page} and copy it.", page=service.page))
+    key = ask_secret(translate("{name} (not shown):", name=service.key))
+    return model_variables({service.key: key}) if key else None
+
+
+def _ask_model_file() -> dict[str, str] | None:
+    """Return the variables of a model file, or of the tiny model, once all is installed for it; None to go back."""
     files = loading.model_files()
     for line in MODEL_FILE_HELP:
         print_line(translate(line, page=files.page))
-    options = [
-        Option(translate("A file that is on this computer"), OWN_FILE),
-        Option(
-            translate("The tiny model of the package {name}: 98 MB, to see that all works", name=files.tiny_model),
-            files.tiny_model,
-        ),
-    ]
-    answer = choose(translate("Which model?"), options)
-    if answer is None:
-        return None
-    file = answer
-    if answer == OWN_FILE:
+    tiny = translate("The tiny model of the package {name}: 98 MB, to see that all works", name=files.tiny_model)
+    options = {translate("A file that is on this computer"): "", tiny: files.tiny_model}
+    file = choose(translate("Which model?"), options)
+    if file == "":
         path = ask_text(translate("The file, as in models/qwen3-4b-q4_k_m.gguf:"))
-        if not path:
-            return None
-        file = str(Path(path).expanduser().absolute())
-    return file if _install(missing_installations(file)) else None
+        file = str(Path(path).expanduser().absolute()) if path else None
+    return model_variables({files.variable: file}) if file and _install(missing_installations(file)) else None
 
 
-def _ask_server() -> tuple[FoundServer | None, str]:
-    """Return the server at an address that is asked for, and its key; None to go back."""
-    address = ask_text(translate("Its address:"), default="http://127.0.0.1:8080/v1")
-    key = ""
-    while address:
-        try:
-            with working(translate("asking the server")):
-                return asyncio.run(find_server(address, key)), key
-        except TemporaryError as error:
-            print_line(f"{error}")
-        options = [
-            Option(translate("Enter a key"), KEY),
-            Option(translate("Enter another address"), OTHER),
-            Option(translate("Try again"), AGAIN),
-        ]
-        answer = choose(translate("What now?"), options)
-        if answer is None:
-            break
-        if answer == KEY:
-            key = ask_secret(translate("The key (not shown):")) or ""
-        elif answer == OTHER:
-            address = ask_text(translate("Its address:"), default=address)
-    return None, ""
+def _ask_server() -> dict[str, str] | None:
+    return _ask_server_at(ask_text(translate("Its address:"), default="http://127.0.0.1:8080/v1"))
+
+
+def _ask_server_at(address: str | None, key: str = "") -> dict[str, str] | None:
+    """Return the variables of a model of the server at an address; None to go back."""
+    if not address:
+        return None
+    try:
+        with working(translate("asking the server")):
+            server = asyncio.run(find_server(address, key))
+    except TemporaryError as error:
+        print_line(f"{error}")
+    else:
+        return _ask_model_of(server, key)
+    options = {
+        translate("Enter a key"): lambda: _ask_server_at(address, ask_secret(translate("The key (not shown):")) or ""),
+        translate("Enter another address"): lambda: _ask_server_at(
+            ask_text(translate("Its address:"), default=address), key
+        ),
+        translate("Try again"): lambda: _ask_server_at(address, key),
+    }
+    answer = choose(translate("What now?"), options)
+    return answer() if answer else None
 
 
 def _ask_for_platforms() -> bool:
-    specs = {spec.name: spec for spec in find_platforms()}
     while True:
-        settings = load_settings()
-        connected = [name for name, spec in specs.items() if all(need in settings for need in spec.needs)]
-        options = [Option(translate("Go on"), GO_ON)] if connected else []
-        for name in specs:
-            title = name.capitalize()
-            if name in connected:
+        settings, specs = load_settings(), find_platforms()
+        connected = [spec for spec in specs if all(need in settings for need in spec.needs)]
+        options: dict[str, AdapterSpec | bool] = {translate("Go on"): True} if connected else {}
+        for spec in specs:
+            title = spec.name.capitalize()
+            if spec in connected:
                 title = translate("{name} (is set; enter it again)", name=title)
-            options.append(Option(title, name))
+            options[title] = spec
         if not connected:
-            options.append(Option(translate("None yet: the web page only"), GO_ON))
+            options[translate("None yet: the web page only")] = True
         answer = choose(translate("Which platform shall be connected?"), options)
-        if answer is None or answer == GO_ON:
-            return answer == GO_ON
-        _connect(specs[answer])
+        if not isinstance(answer, AdapterSpec):
+            return bool(answer)
+        _connect(answer)
 
 
 def _connect(spec: AdapterSpec) -> None:
@@ -503,15 +470,14 @@ def _connect(spec: AdapterSpec) -> None:
         if accepted and not failures(findings):
             save(values)
             return
-        options = [Option(translate("Check again"), AGAIN), Option(translate("Enter it again"), OTHER)]
+        options: dict[str, Callable[[], dict[str, str] | None]] = {
+            translate("Check again"): partial(dict, values),
+            translate("Enter it again"): partial(_ask_needs, spec),
+        }
         if accepted:
-            options.append(Option(translate("Write it, and correct the rest later"), ANYWAY))
+            options[translate("Write it, and correct the rest later")] = partial(save, values)
         answer = choose(translate("What now?"), options)
-        if answer == ANYWAY:
-            save(values)
-        if answer in (ANYWAY, None):
-            return
-        values = values if answer == AGAIN else _ask_needs(spec)
+        values = answer() if answer else None
 
 
 def _ask_needs(spec: AdapterSpec) -> dict[str, str] | None:
@@ -529,8 +495,7 @@ def _ask_needs(spec: AdapterSpec) -> dict[str, str] | None:
 
 
 def _asks_to_write(question: str) -> bool:
-    options = [Option(translate("Yes"), NOW), Option(translate("No"), LATER)]
-    return choose(question, options, has_back=False) == NOW
+    return bool(choose(question, {translate("Yes"): True, translate("No"): False}, has_back=False))
 
 
 def _install(installations: Sequence[Installation]) -> bool:
@@ -540,11 +505,8 @@ def _install(installations: Sequence[Installation]) -> bool:
     print_line(translate("It needs packages that are not installed:"))
     for installation in installations:
         print_line(f"  {installation}")
-    options = [
-        Option(translate("Install them now"), NOW),
-        Option(translate("Later: run these commands, then `bot init` again"), LATER),
-    ]
-    if choose(translate("What now?"), options) != NOW:
+    later = translate("Later: run these commands, then `bot init` again")
+    if not choose(translate("What now?"), {translate("Install them now"): True, later: False}):
         return False
     for installation in installations:
         if (code := installation.run()) != 0:
@@ -563,23 +525,14 @@ def _character_files() -> list[Path]:
     return found[:MAX_LISTED_FILES]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An entry of a list: what is shown, and the value that is returned for it."""
-
-    title: str
-    value: str
-
-
-def choose(question: str, options: Sequence[Option], *, has_back: bool = True) -> str | None:
-    """Return the value of the chosen option; None to go back."""
+def choose(question: str, options: Mapping[str, T], *, has_back: bool = True) -> T | None:
+    """Return the value of the chosen option, of those by their titles; None to go back."""
     import questionary
 
-    choices = [questionary.Choice(strip_terminal_codes(option.title), option.value) for option in options]
-    if has_back:
-        choices.append(questionary.Choice(translate(BACK), BACK))
+    titles = [*options, *([translate(BACK)] if has_back else [])]
+    choices = [questionary.Choice(strip_terminal_codes(title), title) for title in titles]
     answer = _ask(questionary.select(question, choices, instruction=translate(KEYS)))
-    return None if answer == BACK else answer
+    return options.get(answer) if answer is not None else None
 
 
 def ask_text(question: str, *, default: str = "") -> str | None:
@@ -725,7 +678,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
             with configure_logging(level="ERROR", secrets=secrets):
                 findings = asyncio.run(check_model(config, shows_prompt=False))
         except BotError as error:
-            findings = [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
+            findings = [Finding.fail("model", str(error), SETTINGS_ADVICE)]
     show(findings)
     problems = failures(findings)
     if not problems:
@@ -812,7 +765,7 @@ def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding
     """Ask a platform about the account behind these variables, without any visible effect there."""
     adapter = loading.find_adapter(spec.name)
     if isinstance(adapter, str):
-        return [Finding(FindingStatus.FAIL, "account", adapter, "install it, then run `bot init` again")]
+        return [Finding.fail("account", adapter, "install it, then run `bot init` again")]
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
     try:
         config = load_character_config(default_character(), layer)
@@ -820,7 +773,7 @@ def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding
         with configure_logging(level="ERROR", secrets=secrets), working(translate("asking {name}", name=spec.name)):
             return list(check_accounts(config, [Platform(spec.name, adapter)]))
     except BotError as error:
-        return [Finding(FindingStatus.FAIL, "account", f"{spec.name}: {error}", SETTINGS_ADVICE)]
+        return [Finding.fail("account", f"{spec.name}: {error}", SETTINGS_ADVICE)]
 
 
 def is_accepted(findings: Sequence[Finding]) -> bool:
@@ -844,12 +797,12 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
             try:
                 settings.load(group.model)
             except BotError as error:
-                yield Finding(FindingStatus.FAIL, "settings", str(error), SETTINGS_ADVICE)
+                yield Finding.fail("settings", str(error), SETTINGS_ADVICE)
     known = known_variables((), groups)
     for name in values:
         if name not in known:
             hint = suggest(name, known)
-            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
+            yield Finding.warn("settings", f"{name} is a variable of no installed part", hint)
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result, working
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import Output, examples, new_group, working
 from bot.cli.process.shutdown import UsageError, print_notice
 from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage
 from bot.domain.task import Task
@@ -38,47 +38,43 @@ knowledge_app = new_group(
 
 
 @knowledge_app.command(LIST, epilog=examples("bot knowledge list", "bot knowledge list --json"))
-def list_documents(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_documents(config: CharacterConfig) -> Output:
     """List the documents of the character's file, and those that were added."""
-    return _run(_list, character, is_indexed=True, as_json=as_json)
+    return _run(config, _list, is_indexed=True)
 
 
 @knowledge_app.command(
     ADD, epilog=examples("bot knowledge add tides.md", "bot knowledge add https://example.org/tides")
 )
 def add_documents(
+    config: CharacterConfig,
     sources: Annotated[list[str], typer.Argument(metavar="FILE|URL", help="Text, Markdown, CSV, PDF, DOCX or HTML.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Add files and web pages; one of the same name is replaced."""
-    return _run(partial(_add_all, sources), character, as_json=as_json)
+    return _run(config, partial(_add_all, sources))
 
 
 @knowledge_app.command(SEARCH, epilog=examples("bot knowledge search when is low water"))
 def search(
+    config: CharacterConfig,
     question: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What a person would ask.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Print the passages that are found for a question."""
     request = RouteRequest("GET", FOUND, query={"q": " ".join(question)})
-    return _run(lambda send: _call(send, request), character, is_indexed=True, as_json=as_json)
+    return _run(config, lambda send: _call(send, request), is_indexed=True)
 
 
 @knowledge_app.command(DELETE, epilog=examples("bot knowledge delete tides.md"))
 def delete(
+    config: CharacterConfig,
     documents: Annotated[list[str], typer.Argument(metavar="ID|NAME", help="As `bot knowledge list` shows it.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Delete added documents with all that was learnt from them."""
-    return _run(partial(_delete_all, documents), character, as_json=as_json)
+    return _run(config, partial(_delete_all, documents))
 
 
-def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_json: bool) -> int:
+def _run(config: CharacterConfig, work: "Work", *, is_indexed: bool = False) -> Output:
     """Carry out the work on the character's own store, or through the running bot that uses it."""
-    config = load_character_config(character)
     require_storage(config)
     plugin = _find_plugin(config)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
@@ -93,7 +89,7 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
         rows.append((item["id"], item["name"], place, str(item["fragments"]), item["url"] or ""))
         details = (origin, f"{item['fragments']} fragments", world, f"from {item['url']}" if item["url"] else "")
         lines.append(f"{item['id']}  {item['name']}  ({', '.join(filter(None, details))})")
-    return print_result(result, lines or _format(result), as_json=as_json, header=header, rows=rows)
+    return Output(result, lines or _format(result), header, rows)
 
 
 async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:
@@ -115,8 +111,8 @@ async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, i
         target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
         body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
         with explaining(refusal):
-            send = partial(find_running_bot(config).send, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
-            return await asyncio.to_thread(send, request.method, target, body, file)
+            ask = partial(find_running_bot(config).ask, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
+            return await ask(request.method, target, body, file=file)
 
     return await work(send_to_running_bot)
 

@@ -14,14 +14,14 @@ from uuid import UUID
 
 import typer
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import Output, examples, is_confirmed, new_group
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room
+from bot.cli.running_bot import SOURCE, choose_person, describe_person, find_rooms, read_store, run_connected
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError
-from bot.operate.people import ArchiveCounts, People, find_people, write_person_archive
+from bot.operate.people import ArchiveCounts, People, write_person_archive
 from bot.operate.results import REPORT_DAYS, build_care_report
 from bot.settings import CoreSettings
 from bot.store.protocols import RecallScope, Store
@@ -38,6 +38,7 @@ def care() -> None:
 
 @care_app.command(epilog=examples("bot care report", "bot care report --since 2026-11-01 --json"))
 def report(
+    config: CharacterConfig,
     since: Annotated[
         datetime | None,
         typer.Option(
@@ -46,11 +47,8 @@ def report(
             help=f"The first day, in UTC (default: {REPORT_DAYS} days before today).",
         ),
     ] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Report the referrals since a day, by day and category; no texts and no people."""
-    config = load_character_config(character)
     today = config.agent_config.clock().astimezone(UTC).date()
     first = since.date() if since is not None else today - timedelta(days=REPORT_DAYS)
     counts = read_store(config, lambda store: store.ledger.care_counts(first))
@@ -60,13 +58,10 @@ def report(
         f"referrals since {first}: {made.total}",
         *(f"  {day}  {category:<16} {count}" for day, category, count in rows),
     ]
-    return print_result(
-        made.model_dump(mode="json"), lines, as_json=as_json, header=("day", "category", "referrals"), rows=rows
-    )
+    return Output(made, lines, ("day", "category", "referrals"), rows)
 
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
-MAX_SHOWN_PEOPLE = 20
 REASONS = {
     MarkOrigin.PERSON: "they asked for it",
     MarkOrigin.OPERATOR: "an operator has set it",
@@ -91,46 +86,39 @@ class ExportedPerson:
 
 @person_app.command("export", epilog=examples("bot person export Ada", "bot person export 123456789 ada.zip"))
 def export_person(
+    config: CharacterConfig,
     person: PersonText,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="The ZIP (default: NAME.zip in this folder).")
     ] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Write a ZIP with everything that is stored about a person; also while the bot runs."""
-    config = load_character_config(character)
     exported = read_store(config, lambda store: _export_person(config, store, person, file))
     document = {"file": exported.file, "id": exported.entity.id, "items": exported.counts.items}
     counts = [f"  {name:<19} {number:,}" for name, number in exported.counts.items.items() if number]
-    lines = [f"{_describe(exported.entity)}: written to {exported.file}", *counts]
-    return print_result(document, lines, as_json=as_json, indent=None)
+    lines = [f"{describe_person(exported.entity)}: written to {exported.file}", *counts]
+    return Output(document, lines, indent=None)
 
 
 @person_app.command(epilog=examples("bot person forget Ada", "bot person forget 123456789 --yes"))
 def forget(
-    person: PersonText,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+    config: CharacterConfig, person: PersonText, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+) -> Output:
     """Delete everything that is stored about a person, as their own /forget-me does."""
-    config = load_character_config(character)
-    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
-    question = f"Delete everything about {_describe(entity)}? It cannot be undone."
+    entity = _find_person(config, person)
+    question = f"Delete everything about {describe_person(entity)}? It cannot be undone."
     if not yes and not is_confirmed(question, without_terminal="deleting a person's data cannot be undone: add --yes"):
         raise UsageError("nothing was deleted")
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
     deleted = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number)
-    lines = [f"{_describe(entity)}: {f'deleted: {deleted}' if deleted else 'nothing was stored'}"]
-    return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
+    lines = [f"{describe_person(entity)}: {f'deleted: {deleted}' if deleted else 'nothing was stored'}"]
+    return Output({"id": entity.id, "deleted": counts}, lines, indent=None)
 
 
 @person_app.command(epilog=examples("bot person show Ada", "bot person show 123456789 --json"))
-def show(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def show(config: CharacterConfig, person: PersonText) -> Output:
     """Show a person: accounts, messages, marks, and when they were told that an AI writes."""
-    config = load_character_config(character)
     document = read_store(config, lambda store: _describe_person(store, person, config.agent_config.agent_id))
     notice = document["notice"]
     notified = "never"
@@ -146,22 +134,20 @@ def show(person: PersonText, character: CharacterFile = None, as_json: AsJson = 
         f"  told of the AI      {notified}",
     ]
     document["notice"] = None if notice is None else notice.model_dump()
-    return print_result(document, lines, as_json=as_json, indent=None)
+    return Output(document, lines, indent=None)
 
 
 @person_app.command(epilog=examples("bot person mark Ada --minor", "bot person mark 123456789 --no-minor"))
 def mark(
+    config: CharacterConfig,
     person: PersonText,
     is_minor: Annotated[bool, typer.Option("--minor/--no-minor", help="Whether the person is a minor.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Mark a person as a minor, or remove the mark; MINORS says what holds for minors."""
-    config = load_character_config(character)
-    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+    entity = _find_person(config, person)
     run_connected(config, lambda operations: operations.mark_minor(entity, is_minor=is_minor, source=SOURCE))
-    lines = [f"{_describe(entity)}: {'marked as a minor' if is_minor else 'not marked as a minor any more'}"]
-    return print_result({"id": entity.id, "is_minor": is_minor}, lines, as_json=as_json, indent=None)
+    lines = [f"{describe_person(entity)}: {'marked as a minor' if is_minor else 'not marked as a minor any more'}"]
+    return Output({"id": entity.id, "is_minor": is_minor}, lines, indent=None)
 
 
 async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str, Any]:
@@ -182,21 +168,21 @@ async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str,
 
 
 @person_app.command(epilog=examples("bot person ignore Ada", "bot person ignore 123456789 --json"))
-def ignore(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def ignore(config: CharacterConfig, person: PersonText) -> Output:
     """Store nothing more that a person writes and hide what was stored, as their own /ignore-me does."""
-    return _set_ignored(person, character, is_ignored=True, as_json=as_json)
+    return _set_ignored(config, person, is_ignored=True)
 
 
 @person_app.command(epilog=examples("bot person read Ada", "bot person read 123456789 --json"))
-def read(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def read(config: CharacterConfig, person: PersonText) -> Output:
     """Read a person again whom `bot person ignore` named; their own /ignore-me and a platform's role stay."""
-    return _set_ignored(person, character, is_ignored=False, as_json=as_json)
+    return _set_ignored(config, person, is_ignored=False)
 
 
 @person_app.command(epilog=examples("bot person ignored", "bot person ignored --json"))
-def ignored(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def ignored(config: CharacterConfig) -> Output:
     """List the people who are not read, the latest first: the id, the account, who has set it, and when."""
-    marks = read_store(load_character_config(character), _read_ignored)
+    marks = read_store(config, _read_ignored)
     people = [
         {"id": item.entity_id, "platform": item.platform, "external_id": item.external_id, "set_by": item.origin,
          "at": item.at}
@@ -206,22 +192,21 @@ def ignored(character: CharacterFile = None, as_json: AsJson = False) -> int:
         f"{item.entity_id}  {item.platform} {item.external_id}  {REASONS[item.origin]}  {item.at:%Y-%m-%d %H:%M} UTC"
         for item in marks
     ]
-    return print_result({"people": people}, lines or ["everybody is read"], as_json=as_json, indent=None)
+    return Output({"people": people}, lines or ["everybody is read"], indent=None)
 
 
 async def _read_ignored(store: Store) -> list[MarkedPerson]:
     return store.marks.find(mark=PersonMark.NOT_READ)
 
 
-def _set_ignored(person: str, character: Path | None, *, is_ignored: bool, as_json: bool) -> int:
-    config = load_character_config(character)
-    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+def _set_ignored(config: CharacterConfig, person: str, *, is_ignored: bool) -> Output:
+    entity = _find_person(config, person)
     result = run_connected(
         config, lambda operations: operations.ignore_person(entity.id, is_ignored=is_ignored, source=SOURCE)
     )
     origins = " and ".join(REASONS[MarkOrigin(origin)] for origin in result.ignored_by)
-    line = f"{_describe(entity)}: not read, because {origins}" if origins else f"{_describe(entity)}: read"
-    return print_result({"id": entity.id, "ignored_by": result.ignored_by}, [line], as_json=as_json, indent=None)
+    line = f"{describe_person(entity)}: not read, because {origins}" if origins else f"{describe_person(entity)}: read"
+    return Output(result, [line], indent=None)
 
 
 async def _export_person(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:
@@ -251,20 +236,8 @@ async def _export_person(config: CharacterConfig, store: Store, person: str, fil
     return ExportedPerson(entity, target, counts)
 
 
-async def choose_person(store: Store, text: str, agent_id: UUID) -> Entity:
-    """Return the person whose id, account or name is a text. Raises UsageError where there is none or several."""
-    people = await find_people(store, text, agent_id)
-    if not people:
-        raise UsageError(f"{text!r} is no stored person: name the id of the account, as the Console's people show it")
-    if len(people) > 1:
-        lines = [f"{len(people)} people are called {text!r}: name one by the id that stands first"]
-        lines += [f"  {entity.id}  {_describe(entity)}" for entity in people[:MAX_SHOWN_PEOPLE]]
-        raise UsageError("\n".join(lines))
-    return people[0]
-
-
-def _describe(entity: Entity) -> str:
-    return f"{entity.name or 'without a name'} ({entity.platform} {entity.external_id})"
+def _find_person(config: CharacterConfig, text: str) -> Entity:
+    return read_store(config, lambda store: choose_person(store, text, config.agent_config.agent_id))
 
 
 MAX_SEARCHED_ROOMS = 50
@@ -279,80 +252,72 @@ memory_app = new_group(
 
 
 @memory_app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
-def list_facts(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_facts(config: CharacterConfig, person: PersonText) -> Output:
     """List the facts that a person told, newest first; with --json in full, as an export."""
-    config = load_character_config(character)
-    return _read(lambda store: _facts_of(store, person, config.agent_config.agent_id), config, as_json=as_json)
+    return _read(config, lambda store: _facts_of(store, person, config.agent_config.agent_id))
 
 
 @memory_app.command(epilog=examples("bot memory search who lives in Graz"))
 def search(
+    config: CharacterConfig,
     words: Annotated[list[str], typer.Argument(metavar="WORDS", help="What the facts are about.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """List the facts that share the most words with a question, in the rooms that were active last."""
-    return _read(lambda store: _search(store, " ".join(words)), load_character_config(character), as_json=as_json)
+    return _read(config, lambda store: _search(store, " ".join(words)))
 
 
 @memory_app.command(epilog=examples("bot memory why 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"))
-def why(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def why(config: CharacterConfig, fact_id: FactId) -> Output:
     """Explain where a fact comes from: who told it, in which message, where, and what it supersedes."""
-    return _read(
-        lambda store: _with_source(store, fact_id), load_character_config(character), as_json=as_json, is_detailed=True
-    )
+    return _read(config, lambda store: _with_source(store, fact_id), is_detailed=True)
 
 
 @memory_app.command(epilog=examples("bot memory explain 'where does Ada live' --room general"))
 def explain(
+    config: CharacterConfig,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What somebody asks.")],
     room: Annotated[str, typer.Option(metavar="R", help="The room where it is asked, by id or name.")],
     asker: Annotated[str | None, typer.Option(metavar="PERSON", help="Who asks, where it says `I`.")] = None,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Show which messages and facts of a room a question finds, and why: the parts that make up each score.
 
     It is searched as in a turn, so the embedding model, if there is one, is asked for the vector of the question.
     """
-    config = load_character_config(character)
     documents = read_store(config, lambda store: _explain(store, question, room, asker, config))
     lines = []
     for item in documents:
         parts = ", ".join(f"{part['name']} {part['score']}" for part in item["parts"])
         lines += [f"{item['score']:>6.2f}  {item['kind']}, {item['told_by']}, {item['at'][:16]}: {item['text']}"]
         lines += [f"        {parts}"]
-    return print_result(documents, lines or ["nothing"], as_json=as_json)
+    return Output(documents, lines or ["nothing"])
 
 
 @memory_app.command(epilog=examples("bot memory correct 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001 'Ada lives in Graz.'"))
 def correct(
+    config: CharacterConfig,
     fact_id: FactId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence that replaces it.")],
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Replace the text of a fact; also while the bot runs."""
     if not text.strip():
         raise UsageError("the new text is empty: to remove a fact, use `bot memory delete`")
-    return _change(fact_id, character, text=text.strip(), as_json=as_json)
+    return _change(config, fact_id, text.strip())
 
 
 @memory_app.command(epilog=examples("bot memory delete 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"))
-def delete(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def delete(config: CharacterConfig, fact_id: FactId) -> Output:
     """Delete a fact; also while the bot runs."""
-    return _change(fact_id, character, text=None, as_json=as_json)
+    return _change(config, fact_id, None)
 
 
 @memory_app.command("export", epilog=examples("bot memory export > facts.jsonl", "bot memory export facts.jsonl"))
 def export_facts(
+    config: CharacterConfig,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Where to write; standard output without it.")
     ] = None,
-    character: CharacterFile = None,
 ) -> int:
     """Write all stored facts with all that is known of each, one JSON object a line; also while the bot runs."""
-    config = load_character_config(character)
     if file is None:
         read_store(config, lambda store: _export_facts(store, sys.stdout))
         return Exit.OK
@@ -384,13 +349,12 @@ async def _export_facts(store: Store, target: TextIO) -> int:
 
 
 def _read(
-    find: Callable[[Store], Coroutine[Any, Any, Sequence[Memory]]],
     config: CharacterConfig,
+    find: Callable[[Store], Coroutine[Any, Any, Sequence[Memory]]],
     *,
-    as_json: bool,
     is_detailed: bool = False,
-) -> int:
-    """Print the memories that are found in the store, which a running bot may use meanwhile."""
+) -> Output:
+    """Return the memories that are found in the store, which a running bot may use meanwhile."""
 
     async def read(store: Store) -> tuple[Sequence[Memory], dict[UUID, str]]:
         memories = await find(store)
@@ -406,8 +370,7 @@ def _read(
         lines = [
             line for item in documents for line in (*(f"{name:<15} {item[name]}" for name in item if item[name]), "")
         ]
-    header = ("fact", "date", "told by", "text")
-    return print_result(documents, lines or ["no facts"], as_json=as_json, header=header, rows=rows)
+    return Output(documents, lines or ["no facts"], ("fact", "date", "told by", "text"), rows)
 
 
 async def _facts_of(store: Store, person: str, agent_id: UUID) -> list[Memory]:
@@ -437,7 +400,7 @@ async def _explain(
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
     agent_id = config.agent_config.agent_id
-    room = await _choose_room(store, room_name)
+    room = (await find_rooms(store, room_name))[0]  # of several, the one that was active last
     people = await store.entities.participants(room.id, MAX_NAMED)
     asker_id = (await choose_person(store, asker, agent_id)).id if asker else None
     async with run_agent(config.dry_run_config) as agent_runtime:
@@ -462,16 +425,6 @@ async def _explain(
         for result in results
         for memory in [result.memory]
     ]
-
-
-async def _choose_room(store: Store, name: str) -> Room:
-    """Return the room with an id or name, the one that was active last. Raises UsageError if there is none."""
-    rooms = await store.worlds.rooms()
-    for room in rooms:
-        if name.casefold() in (str(room.id), room.name.casefold(), room.external_id.casefold()):
-            return room
-    known = ", ".join(dict.fromkeys(room.name or room.external_id for room in rooms)) or "none yet"
-    raise UsageError(f"there is no room {name!r}; rooms: {known}")
 
 
 async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:
@@ -503,10 +456,9 @@ def _to_document(memory: Memory, teller: str) -> dict[str, Any]:
     }
 
 
-def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_json: bool) -> int:
-    """Replace the text of a fact, delete it without a text, and print what was done."""
-    config = load_character_config(character)
+def _change(config: CharacterConfig, fact_id: UUID, text: str | None) -> Output:
+    """Replace the text of a fact, or delete it without a text."""
     if not run_connected(config, lambda operations: operations.change_fact(fact_id, text, source=SOURCE)):
         raise UsageError(_unknown_fact(fact_id))
     lines = [f"{fact_id}: {'deleted' if text is None else text}"]
-    return print_result({"id": fact_id, "text": text}, lines, as_json=as_json, indent=None)
+    return Output({"id": fact_id, "text": text}, lines, indent=None)

@@ -20,9 +20,9 @@ import typer
 
 from bot.characters import load_character, parse_character, write_character_source
 from bot.characters.conversion import PATH_STARTS
-from bot.cli.characters import load_character_config, trusted_plugins
+from bot.cli.characters import CharacterConfig, trusted_plugins
 from bot.cli.checks import check_plugin, contract_findings, finding_lines
-from bot.cli.options import AsJson, CharacterFile, Trusting, examples, is_confirmed, new_group, print_json, print_result
+from bot.cli.options import AsJson, Output, Trusting, examples, is_confirmed, join_blocks, new_group, print_json
 from bot.cli.plugins import (
     IndexEntry,
     PluginCard,
@@ -46,7 +46,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import check_combination
 from bot.plugin_system.trust import find_plugin_file, read_plugin_source
 from bot.settings import load_settings
-from bot.text import strip_terminal_codes, suggest
+from bot.text import suggest
 
 PACKAGE_PREFIX = "greenroom_"
 NO_TERMINAL = "nothing was installed: there is no terminal to ask on; repeat the command with --yes"
@@ -81,21 +81,18 @@ PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin'
 
 
 @plugin_app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
-def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_plugins(config: CharacterConfig) -> Output:
     """List the installed plugins, their components, and why some are off."""
-    config = load_character_config(character)
     cards, problem = list(list_cards(config)), ""
     try:
         check_combination(config.plugins)
     except PluginError as error:
         problem = str(error)
+        print_notice(f"{config.path}: {problem}: the character does not start like this")
     document = {"plugins": [card.to_json() for card in cards], "problem": problem}
     header = ("plugin", "state", "what it does", "why it is off")
     lines = (line for card in cards for line in card.lines())
-    code = print_result(document, lines, as_json=as_json, header=header, rows=map(PluginCard.row, cards))
-    if problem:
-        print_notice(f"{config.path}: {problem}: the character does not start like this")
-    return code
+    return Output(document, lines, header, map(PluginCard.row, cards))
 
 
 @plugin_app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
@@ -103,30 +100,25 @@ def search(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORD", help="In their names, packages, descriptions or tags.")
     ] = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """List the plugins that can be added, those with the most stars first."""
     words = words or []
     index = load_index(load_settings()).search(words)
     for note in index.notes:
         print_notice(note)
-    installed = loading.plugin_names()
-    if as_json:
-        plugins = [
-            {
-                **entry.model_dump(mode="json"),
-                "bundled": entry.is_bundled,
-                "installed": entry.is_bundled or entry.name in installed,
-                "compatible": not entry.incompatibility,
-            }
-            for entry in index.entries
-        ]
-        print_json({"plugins": plugins})
-        return Exit.OK
-    print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
     if not index.entries:
         print_notice(f"no plugin matches {' '.join(words)!r}; without a word, all are listed")
-    return Exit.OK
+    installed = loading.plugin_names()
+    plugins = [
+        {
+            **entry.model_dump(mode="json"),
+            "bundled": entry.is_bundled,
+            "installed": entry.is_bundled or entry.name in installed,
+            "compatible": not entry.incompatibility,
+        }
+        for entry in index.entries
+    ]
+    return Output({"plugins": plugins}, join_blocks(index_lines(entry, installed) for entry in index.entries))
 
 
 @plugin_app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
@@ -155,7 +147,7 @@ def add(
         rest += [f"--character={character}"] if character is not None else []
         return subprocess.run(rest, check=False).returncode
     found = _find_installed(name)
-    print_permissions(found)
+    _describe_permissions(found).print(as_json=False)
     required = _required_names(found)
     if character is None:
         print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
@@ -171,10 +163,9 @@ def add(
 
 
 @plugin_app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
-def show(plugin: PluginName, as_json: AsJson = False) -> int:
+def show(plugin: PluginName) -> Output:
     """Print what a plugin may do: actions, routes, settings, network."""
-    print_permissions(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name), as_json=as_json)
-    return Exit.OK
+    return _describe_permissions(_find_named(find_target(plugin, loading.PLUGIN_GROUP).name))
 
 
 @plugin_app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
@@ -201,7 +192,7 @@ def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
         findings = asyncio.run(_run_suites(tested))
     if not target.tests and not tested.tests:
         advice = "bring some in Plugin(tests=…), or write a file beside it"
-        findings.append(Finding(FindingStatus.WARN, "tests", f"{tested.name} has no tests of its own", advice))
+        findings.append(Finding.warn("tests", f"{tested.name} has no tests of its own", advice))
     return report_tests(target, findings)
 
 
@@ -279,15 +270,11 @@ async def _run_suites(plugin: Plugin) -> list[Finding]:
     return findings
 
 
-def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
-    """Print what a plugin may do."""
+def _describe_permissions(plugin: Plugin) -> Output:
+    """Return what a plugin may do."""
     settings = load_settings()
     settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
-    if as_json:
-        print_json(permissions_to_json(plugin, settings))
-        return
-    for line in permission_lines(plugin, settings):
-        print_line(line)
+    return Output(permissions_to_json(plugin, settings), permission_lines(plugin, settings))
 
 
 def _own_name(name: str) -> str:
@@ -508,9 +495,7 @@ def run_adapter_tests(
     results = asyncio.run(check_adapter_contract(spec))
     findings = [finding for result in results for finding in contract_findings(result)]
     if not target.tests:
-        findings.append(
-            Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
-        )
+        findings.append(Finding.warn("tests", f"{spec.name} has no tests of its own", "write a file beside it"))
     return report_tests(target, findings)
 
 

@@ -426,8 +426,7 @@ async def _ask_running_bot(
         raise refusal
     path = f"{publisher.publishing.route}{subpath}?agent={config.agent_config.agent_id}"
     with explaining(refusal):
-        send = partial(find_running_bot(config).send, allowed=ANY_STATUS, timeout=PUBLISH_TIMEOUT)
-        reply = await asyncio.to_thread(send, "POST", path, body)
+        reply = await find_running_bot(config).ask("POST", path, body, allowed=ANY_STATUS, timeout=PUBLISH_TIMEOUT)
     if reply.status is not HTTPStatus.OK:
         error_type = ConfigError if reply.status in REFUSAL_STATUSES else TemporaryError
         raise error_type(f"the running bot did not do it: {reply.problem}")

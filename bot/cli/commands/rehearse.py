@@ -13,14 +13,12 @@ import typer
 from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
 from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
-from bot.cli.commands.why import find_rooms
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import read_store, store_costs
+from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.running_bot import choose_room, find_rooms, read_store, store_costs
+from bot.cli.variables import MAX_MISSPELT_SHARE, find_settings_groups, list_variables
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
-from bot.domain.environment import Room
 from bot.errors import ConfigError
 from bot.logs import configure_logging
-from bot.operate.conversations import ConversationReader
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
 from bot.rehearsal.stored import read_replies, read_room
@@ -28,7 +26,7 @@ from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
 from bot.store.storage import report_progress
-from bot.text import find_closest, shorten, strip_terminal_codes
+from bot.text import find_closest, shorten
 
 DEFAULT_BUDGET = 0.5  # US dollars
 DEFAULT_SINCE = "7d"
@@ -79,8 +77,7 @@ def rehearse(
         ),
     ] = "",
     character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Show what a changed character would have answered in a room: it sends nothing, and stores only its cost."""
     from bot.cli import scene_reports as reporting
     from bot.rehearsal.rehearse import DaySpending  # here, because help needs no pipeline
@@ -126,11 +123,7 @@ def rehearse(
         print_notice("\n".join(reporting.write_found(made, None, file, config.secrets)), allowed="\n")
     if html is not None:
         _write(html, render_html(report))
-    if as_json:
-        options.print_json(report.model_dump(mode="json"))
-    else:
-        _print_report(report)
-    return Exit.OK
+    return _show_report(report)
 
 
 def parse_since(text: str) -> datetime:
@@ -150,14 +143,11 @@ def _read_values(values: list[str]) -> Layer | None:
         raise UsageError("--set takes NAME=VALUE, as in --set OPENAI_LARGE_MODEL=gpt-4.1")
     known = {
         variable.name
-        for group in options.find_settings_groups(imports_others=False)[0]
-        for variable in options.list_variables(group.model)
+        for group in find_settings_groups(imports_others=False)[0]
+        for variable in list_variables(group.model)
     }
     for name in (name.strip() for name, _, _ in pairs):
-        if (
-            name not in known
-            and (closest := find_closest(name, known, max_share=options.MAX_MISSPELT_SHARE)) is not None
-        ):
+        if name not in known and (closest := find_closest(name, known, max_share=MAX_MISSPELT_SHARE)) is not None:
             raise UsageError(f"--set {name}: this is not a known variable; did you mean {closest}?")
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
@@ -195,11 +185,7 @@ def _read_recording(
 
 
 async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
-    rooms = await find_rooms(ConversationReader(store), name)
-    if len(rooms) > 1:
-        lines = [f"  {room.id}  {room.name or room.external_id} ({room.platform})" for room in rooms]
-        raise UsageError("\n".join([f"{len(rooms)} rooms are called {name!r}: name one by its id", *lines]))
-    return await read_room(store, rooms[0], config.agent_config.agent_id, since)
+    return await read_room(store, await choose_room(store, name), config.agent_config.agent_id, since)
 
 
 def _write(file: Path, text: str) -> None:
@@ -209,13 +195,13 @@ def _write(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _print_report(report: RehearsalReport) -> None:
+def _show_report(report: RehearsalReport) -> options.Output:
     shown = [item for item in report.messages if Decision.ANSWERED in (item.before, item.after)]
     rows = [_row(message) for message in shown[:MAX_SHOWN]]
-    options.print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
-    if len(shown) > MAX_SHOWN:
-        print(f"… and {len(shown) - MAX_SHOWN:,} more: --json and --html have all messages")
-    print("\n".join(map(strip_terminal_codes, report.summary_lines())))
+    lines = [" | ".join(row) for row in rows] or ["no message would be answered"]
+    rest = len(shown) - MAX_SHOWN
+    more = [f"… and {rest:,} more: --json and --html have all messages"] if rest > 0 else []
+    return options.Output(report, lines, HEADER, rows, after=[*more, *report.summary_lines()])
 
 
 def _row(message: RehearsedMessage) -> tuple[str, str, str, str]:
@@ -239,21 +225,18 @@ voice_app = options.new_command()
 
 @voice_app.command(epilog=options.examples("bot voice", "bot voice --room general --days 30", "bot voice --json"))
 def voice(
+    config: CharacterConfig,
     room: Annotated[str, typer.Option(metavar="R", help="Only this room, by id or name.")] = "",
     days: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="The last N days (UTC), today included.")
     ] = DEFAULT_DAYS,
-    character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Measure how a character's stored replies keep its voice, day by day, without a model."""
-    config = load_character_config(character)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     since = today - timedelta(days=days - 1)
 
     async def read(store: Store) -> list[tuple[date, str]]:
-        conversations = ConversationReader(store)
-        rooms: list[Room] = await find_rooms(conversations, room) if room else await conversations.rooms()
+        rooms = await find_rooms(store, room) if room else await store.worlds.rooms()
         return await read_replies(store, rooms, config.agent_config.agent_id, since)
 
     described = config.loaded.character
@@ -269,12 +252,7 @@ def voice(
     ]
     rows = [_voice_row(str(item.day), item) for item in by_day]
     rows += [_voice_row("all", total)] if rows else []
-    body = {
-        "total": total.model_dump(mode="json"),
-        "days": [item.model_dump(mode="json") for item in by_day],
-        "drift": drift.model_dump(mode="json") if drift else None,
-    }
-    return options.print_result(body, lines, as_json=as_json, header=VOICE_HEADER, rows=rows)
+    return options.Output({"total": total, "days": by_day, "drift": drift}, lines, VOICE_HEADER, rows)
 
 
 def _voice_row(name: str, item: VoiceMeasures) -> tuple[str, ...]:

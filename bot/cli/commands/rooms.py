@@ -1,17 +1,15 @@
 """List rooms and their instructions; take one over, give it back, or write there as the bot's account."""
 
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.commands.people import choose_person
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
-from bot.cli.process.shutdown import UsageError
-from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Room, find_take_over
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import Output, examples, new_group
+from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.running_bot import SOURCE, choose_person, choose_room, read_store, run_connected
+from bot.domain.environment import find_take_over
 from bot.domain.instructions import INSTRUCTION_KEYS
 from bot.errors import SettingError
 from bot.operate.results import name_room
@@ -32,101 +30,63 @@ NameText = Annotated[str, typer.Option("--name", metavar="NAME", help="Your name
 
 
 @rooms_app.command("list", epilog=examples("bot rooms list", "bot rooms list --json"))
-def list_rooms(character: CharacterFile = None, as_json: AsJson = False) -> int:
+def list_rooms(config: CharacterConfig) -> Output:
     """List the rooms, the most recently active first, and who has taken them over."""
-    rooms = read_store(load_character_config(character), _load_rooms)
+    rooms = read_store(config, _load_rooms)
     rows = [(room["id"], f"{room['name']} ({room['platform']})", room["taken_over"]) for room in rooms]
     lines = [" ".join(filter(None, row)) for row in rows] or ["there are no rooms"]
-    header = ("room", "name", "taken over")
-    return print_result({"rooms": rooms}, lines, as_json=as_json, header=header, rows=rows)
+    return Output({"rooms": rooms}, lines, ("room", "name", "taken over"), rows)
 
 
 @rooms_app.command(
     "take-over", epilog=examples("bot rooms take-over lobby --name Mia", "bot rooms take-over 42 --person Ada")
 )
 def take_over(
+    config: CharacterConfig,
     room: RoomText,
     person: PersonText = "",
     name: NameText = "",
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")] = "",
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Answer in place of the character in a room, or one person there: it is silent, and reads on."""
-    config = load_character_config(character)
     room_id, person_id = _find_ids(config, room, person)
     held = run_connected(
         config, lambda operations: operations.take_over(room_id, person_id, name=name, reason=reason, source=SOURCE)
     )
     line = f"{room}: taken over by {held.name} since {held.since:%Y-%m-%d %H:%M} UTC"
-    return print_result(held.model_dump(mode="json"), [line], as_json=as_json, indent=None)
+    return Output(held, [line], indent=None)
 
 
 @rooms_app.command("give-back", epilog=examples("bot rooms give-back lobby", "bot rooms give-back 42 --person Ada"))
-def give_back(room: RoomText, person: PersonText = "", character: CharacterFile = None, as_json: AsJson = False) -> int:
+def give_back(config: CharacterConfig, room: RoomText, person: PersonText = "") -> Output:
     """End a take-over: the character answers again in a room, or one person there."""
-    config = load_character_config(character)
     room_id, person_id = _find_ids(config, room, person)
     ended: list[TakeOverBody] = run_connected(
         config, lambda operations: operations.give_back(room_id, person_id, source=SOURCE)
     )
     lines = [f"{room}: given back; {item.name} had taken over" for item in ended] or [f"{room}: nobody has taken over"]
-    return print_result({"ended": [item.model_dump(mode="json") for item in ended]}, lines, as_json=as_json)
+    return Output({"ended": ended}, lines)
 
 
 @rooms_app.command("show", epilog=examples("bot rooms show lobby", "bot rooms show lobby --json"))
-def show(room: RoomText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+def show(config: CharacterConfig, room: RoomText) -> Output:
     """Show the instructions of a room, and who set them."""
-    config = load_character_config(character)
     room_id, _ = _find_ids(config, room)
     rooms = config.agent_config.character.rooms
-    return _print_instructions(
-        run_connected(config, lambda operations: operations.instructions(room_id, rooms)), as_json
-    )
+    return _show_instructions(run_connected(config, lambda operations: operations.instructions(room_id, rooms)))
 
 
 @rooms_app.command(
     "set", epilog=examples("bot rooms set lobby language German", "bot rooms set lobby budget 0.50 --world")
 )
 def set_instruction(
+    config: CharacterConfig,
     room: RoomText,
     key: KeyText,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Its new value.")],
     of_world: OfWorld = False,
-    character: CharacterFile = None,
-    as_json: AsJson = False,
-) -> int:
+) -> Output:
     """Set an instruction of a room, or of its world."""
-    return _change_instruction(room, key, value, of_world=of_world, character=character, as_json=as_json)
-
-
-@rooms_app.command("unset", epilog=examples("bot rooms unset lobby language"))
-def unset_instruction(
-    room: RoomText, key: KeyText, of_world: OfWorld = False, character: CharacterFile = None, as_json: AsJson = False
-) -> int:
-    """Remove an instruction that was set for a room, or for its world."""
-    return _change_instruction(room, key, "", of_world=of_world, character=character, as_json=as_json)
-
-
-@rooms_app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
-def write(
-    room: RoomText,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What you write.")],
-    name: NameText = "",
-    character: CharacterFile = None,
-) -> int:
-    """Write in a room as the bot's account, marked as yours; the bot must run."""
-    config = load_character_config(character)
-    room_id, _ = _find_ids(config, room)
-    said = run_connected(config, lambda operations: operations.write_as_agent(room_id, text, name=name))
-    line = f"{room}: written" if said.message_id else f"{room}: nothing of it could be sent"
-    return print_result({}, [line], as_json=False)
-
-
-def _change_instruction(
-    room: str, key: str, value: str, *, of_world: bool, character: Path | None, as_json: bool
-) -> int:
-    config = load_character_config(character)
     room_id, _ = _find_ids(config, room)
     rooms = config.agent_config.character.rooms
     try:
@@ -138,10 +98,30 @@ def _change_instruction(
         )
     except SettingError as error:
         raise UsageError(str(error)) from None
-    return _print_instructions(changed, as_json)
+    return _show_instructions(changed)
 
 
-def _print_instructions(found: RoomInstructionsBody, as_json: bool) -> int:
+@rooms_app.command("unset", epilog=examples("bot rooms unset lobby language"))
+def unset_instruction(config: CharacterConfig, room: RoomText, key: KeyText, of_world: OfWorld = False) -> Output:
+    """Remove an instruction that was set for a room, or for its world."""
+    return set_instruction(config, room, key, "", of_world)
+
+
+@rooms_app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
+def write(
+    config: CharacterConfig,
+    room: RoomText,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What you write.")],
+    name: NameText = "",
+) -> int:
+    """Write in a room as the bot's account, marked as yours; the bot must run."""
+    room_id, _ = _find_ids(config, room)
+    said = run_connected(config, lambda operations: operations.write_as_agent(room_id, text, name=name))
+    print_line(f"{room}: written" if said.message_id else f"{room}: nothing of it could be sent")
+    return Exit.OK
+
+
+def _show_instructions(found: RoomInstructionsBody) -> Output:
     def describe(item: InstructionBody) -> str:
         if item.origin == "file":
             return f"the file, {item.place}"
@@ -149,8 +129,7 @@ def _print_instructions(found: RoomInstructionsBody, as_json: bool) -> int:
 
     rows = [(item.key, item.value, describe(item)) for item in found.values]
     lines = [f"{key}: {value} ({origin})" for key, value, origin in rows] or [f"nothing is set for {found.room}"]
-    header = ("key", "value", "set by")
-    return print_result(found.model_dump(mode="json"), lines, as_json=as_json, header=header, rows=rows)
+    return Output(found, lines, ("key", "value", "set by"), rows)
 
 
 async def _load_rooms(store: Store) -> list[dict[str, Any]]:
@@ -174,14 +153,5 @@ def _find_ids(config: CharacterConfig, room: str, person: str = "") -> tuple[UUI
 
 async def _find_place(store: Store, text: str, person: str, agent_id: UUID) -> tuple[UUID, UUID | None]:
     """Return the ids of a room and of a person that are named by texts. Raises UsageError."""
-    rooms = [room for room in await store.worlds.rooms() if _has_name(room, text)]
-    if not rooms:
-        raise UsageError(f"{text!r} is no stored room: `bot rooms list` shows the rooms")
-    if len(rooms) > 1:
-        lines = [f"{len(rooms)} rooms are called {text!r}: name one by the id that stands first"]
-        raise UsageError("\n".join([*lines, *(f"  {room.id}  {name_room(room)} ({room.platform})" for room in rooms)]))
-    return rooms[0].id, (await choose_person(store, person, agent_id)).id if person else None
-
-
-def _has_name(room: Room, text: str) -> bool:
-    return text in (str(room.id), room.external_id, room.name, f"{room.platform}:{room.external_id}")
+    room = await choose_room(store, text)
+    return room.id, (await choose_person(store, person, agent_id)).id if person else None

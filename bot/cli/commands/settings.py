@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
-from bot.cli import options
-from bot.cli.characters import describe_variables, ignored_settings_note, load_character_config, read_character_settings
+from bot.cli import options, variables
+from bot.cli.characters import ignored_settings_note, load_character_config, read_character_settings
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import ConfigError
 from bot.operate.tools import VariableState
@@ -43,7 +43,7 @@ def settings(
             plugins = load_character_config(character).plugins
         except ConfigError as error:
             print_notice(f"variables of its own plugins are not listed: {error}")
-    groups, problems = options.find_settings_groups(plugins)
+    groups, problems = variables.find_settings_groups(plugins)
     for problem in problems:
         print_notice(f"not listed: {problem}")
     if example:
@@ -56,46 +56,46 @@ def settings(
     values = read_character_settings(loaded).with_models(*(group.model for group in groups))
     for note in ignored_settings_note(values):
         print_notice(note)
-    variables = describe_variables(groups, values)
-    document, header = {"variables": list(map(_to_json, variables))}, ("variable", "value", "meaning")
-    rows = [(variable.name, _format_value(variable), variable.meaning) for variable in variables]
-    return options.print_result(document, _setting_lines(groups, variables), as_json=as_json, header=header, rows=rows)
+    states = variables.describe_variables(groups, values)
+    document, header = {"variables": list(map(_to_json, states))}, ("variable", "value", "meaning")
+    rows = [(state.name, _format_value(state), state.meaning) for state in states]
+    return options.Output(document, _setting_lines(groups, states), header, rows).print(as_json=as_json)
 
 
-def build_example(groups: Sequence[options.SettingsGroup]) -> str:
+def build_example(groups: Sequence[variables.SettingsGroup]) -> str:
     """Return the content of `.env.example`."""
     parts = [PREFACE]
     for group in groups:
-        parts.append(f"\n# --- {group.name}: {options.group_summary(group.model)}\n")
-        for variable in options.list_variables(group.model):
+        parts.append(f"\n# --- {group.name}: {variables.group_summary(group.model)}\n")
+        for variable in variables.list_variables(group.model):
             lines = textwrap.wrap(variable.description, LINE_WIDTH, break_on_hyphens=False)
             comment = "\n".join(f"# {line}" for line in lines)
             parts.append(f"\n{comment}\n# {variable.name}={variable.default}\n")
     return "".join(parts)
 
 
-def build_owner_table(groups: Sequence[options.SettingsGroup]) -> str:
+def build_owner_table(groups: Sequence[variables.SettingsGroup]) -> str:
     """Return the table in Markdown of who sets each variable: the character's file too, or only the operator."""
     lines = ["| part | the character's file too | only the operator |", "|---|---|---|"]
     for group in groups:
-        variables = list(options.list_variables(group.model))
+        listed = list(variables.list_variables(group.model))
         names = {
-            is_character: ", ".join(f"`{item.name}`" for item in variables if item.is_character_setting is is_character)
+            is_character: ", ".join(f"`{item.name}`" for item in listed if item.is_character_setting is is_character)
             for is_character in (True, False)
         }
         lines.append(f"| {group.name} | {names[True]} | {names[False]} |")
     return "\n".join([*lines, ""])
 
 
-def _setting_lines(groups: Sequence[options.SettingsGroup], variables: Sequence[VariableState]) -> Iterator[str]:
+def _setting_lines(groups: Sequence[variables.SettingsGroup], states: Sequence[VariableState]) -> Iterator[str]:
     for number, group in enumerate(groups):
         if number:
             yield ""
-        yield f"{group.name}: {options.group_summary(group.model)}"
-        for variable in variables:
-            if variable.part == group.name:
-                yield f"  {variable.name} = {_format_value(variable)}"
-                yield f"      {variable.meaning}"
+        yield f"{group.name}: {variables.group_summary(group.model)}"
+        for state in states:
+            if state.part == group.name:
+                yield f"  {state.name} = {_format_value(state)}"
+                yield f"      {state.meaning}"
 
 
 def _to_json(variable: VariableState) -> dict[str, object]:

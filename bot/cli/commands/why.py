@@ -1,8 +1,8 @@
 """`bot why`, `bot replay`: why messages were answered or not, what the models have cost, and a turn run again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from itertools import starmap
@@ -14,24 +14,213 @@ import typer
 
 from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import (
-    MessageReport,
-    author_label,
-    build_report,
-    find_running_bot,
-    format_price,
-    read_store,
-    room_label,
+from bot.cli.process.shutdown import UsageError
+from bot.cli.running_bot import find_rooms, find_running_bot, read_store
+from bot.domain.environment import Entity, Room
+from bot.domain.ledger import (
+    CostDimension,
+    CostEntry,
+    Delivery,
+    DeliveryState,
+    EventOrigin,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Rule,
+    sort_sums,
 )
-from bot.domain.environment import Room
-from bot.domain.ledger import CostDimension, CostEntry, Outcome, Receipt, sort_sums
+from bot.domain.memory import Memory, MemoryKind
+from bot.domain.proposal import Proposal
 from bot.errors import ConfigError, TemporaryError
 from bot.operate.conversations import ConversationReader
-from bot.operate.results import ReplayBody, ReplayState
+from bot.operate.operations import DeliveryBody
+from bot.operate.results import ReceiptBody, ReplayBody, ReplayState
+from bot.outbound.outbox import describe_cause, list_behind
+from bot.receipts import describe_receipt
+from bot.store.activity import VoteSum
 from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import Store
-from bot.text import redact, shorten, strip_terminal_codes, suggest
+from bot.text import redact, shorten
+
+MAX_TEXT_LENGTH = 120
+MIN_AMOUNT = 0.000001
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReport:
+    """A message with its receipt, replies and deliveries; those in `behind` wait for an earlier one of the room."""
+
+    receipt: Receipt
+    room: Room | None
+    author: str
+    message: Memory | None
+    replies: tuple[Memory, ...]
+    deliveries: tuple[Delivery, ...]
+    run: Mapping[str, Any] | None
+    agent_id: UUID
+    agent_name: str
+    draft: Proposal | None = None
+    votes: VoteSum | None = None
+    behind: frozenset[str] = frozenset()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines of text."""
+        receipt = self.receipt
+        is_command = receipt.origin is EventOrigin.COMMAND
+        text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
+        if is_command:
+            text = receipt.reason
+        place = room_label(self.room, receipt.room_id)
+        yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {place}: {text}"
+        yield f"  {describe_receipt(receipt, self.agent_name)}"
+        for line in explain_receipt(receipt):
+            yield f"  {line}"
+        if receipt.attempts > 1:
+            yield f"  attempts: {receipt.attempts}"
+        if self.run is not None:
+            yield from (f"  {line}" for line in format_run(self.run))
+        if self.draft is not None:
+            decided = f" by {self.draft.decided_by}" if self.draft.decided_by else ""
+            yield f"  draft {self.draft.id}: {self.draft.state}{decided}"
+            texts = [self.draft.proposed.text, *([self.draft.content.text] if self.draft.is_edited else [])]
+            yield from (f"    {shorten(text, MAX_TEXT_LENGTH)!r}" for text in texts)
+        for reply in self.replies:
+            yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
+        if self.votes is not None:
+            yield f"  reactions to it: {self.votes.liked} like it, {self.votes.disliked} do not"
+        for part in self.deliveries:
+            tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
+            held = ", held" if part.state is DeliveryState.UNKNOWN else ""
+            cause = describe_cause(part, self.behind)
+            yield f"  part {part.id}: {part.state}{held}{tries}{f': {cause}' if cause else ''}"
+        yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON, with the names of the HTTP API."""
+        receipt = self.receipt
+        body = ReceiptBody.of(receipt, self.agent_id, self.agent_name)
+        return (
+            body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"})
+            | {
+                "platform_message_id": receipt.key.message_id,
+                "room": room_label(self.room, receipt.room_id),
+                "author": self.author,
+                "text": self.message.content.text if self.message else None,
+                "model_calls": [asdict(call) for call in receipt.model_calls],
+                "replies": [{"id": reply.id, "text": reply.content.text} for reply in self.replies],
+                "deliveries": [
+                    DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
+                    for part in self.deliveries
+                ],
+                "votes": {"liked": self.votes.liked, "disliked": self.votes.disliked} if self.votes else None,
+                "run": self.run,
+            }
+            | ({} if self.draft is None else {"draft": _draft_to_json(self.draft)})
+        )
+
+
+def _draft_to_json(draft: Proposal) -> dict[str, Any]:
+    fields = ("id", "state", "revision", "reason", "decided_by", "decided_at")
+    return {name: getattr(draft, name) for name in fields} | {
+        "text": draft.content.text,
+        "proposed": draft.proposed.text,
+    }
+
+
+async def build_report(
+    conversations: ConversationReader, receipt: Receipt, agent_id: UUID, agent_name: str
+) -> MessageReport:
+    """Return the report of a message, read from the store."""
+    replies, parts, draft = [], [], None
+    if receipt.turn_id is not None and receipt.rule in (Rule.DRAFT, Rule.APPROVAL_TIMEOUT, Rule.LATEST_RESPONSE):
+        draft = await conversations.proposal(receipt.turn_id)
+    if receipt.turn_id is not None and receipt.superseded_by is None:
+        replies = await conversations.replies(receipt.turn_id)
+        parts = await conversations.deliveries(receipt.turn_id)
+    open_parts: Sequence[Delivery] = ()
+    if any(part.state is DeliveryState.PENDING for part in parts):
+        open_parts = await conversations.room_deliveries(receipt.room_id, is_open=True)
+    return MessageReport(
+        receipt=receipt,
+        room=await conversations.room(receipt.room_id),
+        author=author_label(await conversations.receipt_author(receipt)),
+        message=await conversations.message(receipt.memory_id),
+        replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
+        deliveries=tuple(parts),
+        run=await conversations.run_log(receipt),
+        agent_id=agent_id,
+        agent_name=agent_name,
+        draft=draft,
+        votes=await conversations.votes(receipt.turn_id) if receipt.turn_id is not None and replies else None,
+        behind=list_behind(open_parts),
+    )
+
+
+def author_label(author: Entity | None) -> str:
+    """Return the name of a message's author, or why there is none."""
+    if author is None:
+        return "an unknown person"
+    is_forgotten = not author.external_id  # see `anonymize_entity`
+    return author.name or ("a person who was forgotten" if is_forgotten else "a person without a name")
+
+
+def room_label(room: Room | None, room_id: UUID) -> str:
+    """Return the room's name, or the platform's id of it, with the platform."""
+    if room is None:
+        return str(room_id)
+    return f"{room.name or room.external_id} ({room.platform})"
+
+
+def format_run(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each evaluator of a run."""
+    for evaluator in run.get("evaluators", ()):
+        yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
+
+
+def explain_receipt(receipt: Receipt) -> Iterator[str]:
+    """Yield a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
+    yield f"{receipt.outcome}: {receipt.reason}" if receipt.reason else str(receipt.outcome)
+    if receipt.rule:
+        yield f"decided by: {receipt.rule}"
+    if receipt.superseded_by is not None:
+        yield f"superseded by: message {receipt.superseded_by}"
+    if not receipt.model_calls:
+        yield "no model was called"
+    for call in receipt.model_calls:
+        yield _format_call(call)
+    if len(receipt.model_calls) > 1:
+        costs = [call.cost for call in receipt.model_calls if call.is_counted]
+        unpriced = f", and what {count} of them cost" if (count := costs.count(None)) else ""
+        yield f"total: {format_dollars(sum(cost for cost in costs if cost is not None))}{unpriced}"
+    if receipt.seconds is not None:
+        yield f"took {receipt.seconds * 1000:.0f} ms"
+    yield from receipt.notes
+
+
+def _format_call(call: ModelCall) -> str:
+    estimate_prefix = "about " if call.is_estimate else ""
+    cached = f" ({call.tokens_cached} of them cached)" if call.tokens_cached else ""
+    price = format_price(call.cost) if call.is_counted else "not counted"
+    error = (f", failed: {call.error}" if call.has_failed else ", cancelled") if call.error else ""
+    return (
+        f"called {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
+        f"{call.tokens_out} out, {price}, {call.seconds * 1000:.0f} ms{error}"
+    )
+
+
+def format_price(cost: float | None) -> str:
+    """Return an amount in dollars, or "price unknown" for None."""
+    return "price unknown" if cost is None else format_dollars(cost)
+
+
+def format_dollars(amount: float) -> str:
+    """Return an amount in dollars: with cents from $10 on, else with up to six decimals."""
+    if amount >= 10:
+        return f"${amount:,.2f}"
+    if 0 < amount < MIN_AMOUNT:
+        return "under $0.000001"
+    return "$" + (f"{amount:.6f}".rstrip("0").rstrip("."))
+
 
 NAME_WIDTH = 40
 COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of them cached", "tokens out")
@@ -147,6 +336,7 @@ why_app = options.new_command()
     )
 )
 def why(
+    config: CharacterConfig,
     message: Annotated[
         str | None,
         typer.Argument(
@@ -176,9 +366,7 @@ def why(
             metavar="N", min=1, max=MAX_DAYS, help=f"The last N days, today included (default: {DEFAULT_DAYS})."
         ),
     ] = None,
-    character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Show why messages were answered or not, or what the models have cost."""
     if message and (room or last or outcome or rule):
         raise UsageError("a message's id excludes --room, --last, --outcome and --rule")
@@ -188,34 +376,28 @@ def why(
         )
     if not costs and (by or days):
         raise UsageError("--by and --days need --costs")
-    config = load_character_config(character)
     if costs:
-        return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
+        return _show_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY)
     query = ReceiptQuery(outcomes=outcome or (), rules=rule or ())
     reports = read_store(config, lambda store: _load_reports(config, store, message, room, query, last or DEFAULT_LAST))
-    if as_json:
-        options.print_json({"messages": [report.to_json() for report in reports]})
-    elif reports:
-        print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
-    else:
-        print("there is no such message" if outcome or rule else "there has been no message yet")
-    return Exit.OK
+    lines = list(options.join_blocks(report.lines() for report in reports))
+    none = "there is no such message" if outcome or rule else "there has been no message yet"
+    return options.Output({"messages": [report.to_json() for report in reports]}, lines or [none])
 
 
-def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
+def _show_costs(config: CharacterConfig, days: int, by: GroupBy) -> options.Output:
     with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
         find_running_bot(config).send("GET", "/api/costs?days=1")  # it stores the latest first
     now = config.agent_config.clock()
     costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
-    if as_json:
-        options.print_json(costs.to_json())
-    else:
-        print(costs.total_line())
-        if costs.sums:
-            options.print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
-        for note in costs.notes():
-            print(note)
-    return Exit.OK
+    return options.Output(
+        costs.to_json(),
+        costs.sum_lines(),
+        (by.value, *COST_COLUMNS),
+        starmap(_cost_row, costs.sums),
+        before=[costs.total_line()],
+        after=costs.notes(),
+    )
 
 
 async def _load_reports(
@@ -227,7 +409,7 @@ async def _load_reports(
     if message:
         receipts: Sequence[Receipt] = await find_receipts(store, message)
     else:
-        rooms = [None] if room is None else [item.id for item in await find_rooms(conversations, room)]
+        rooms = [None] if room is None else [item.id for item in await find_rooms(store, room)]
         queries = [replace(query, room_id=room_id) for room_id in rooms]
         listed = [item for wanted in queries for item in await conversations.search_receipts(wanted, limit=last)]
         matches = [item.receipt for item in listed]
@@ -252,21 +434,6 @@ async def find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     return receipts
 
 
-async def find_rooms(conversations: ConversationReader, name: str) -> list[Room]:
-    """Return rooms by id, name or the platform's id. Raises UsageError if none match."""
-    folded_name = name.casefold()
-    rooms = await conversations.rooms()
-    matches = [
-        room for room in rooms if folded_name in (str(room.id), room.name.casefold(), room.external_id.casefold())
-    ]
-    if not matches:
-        names = list(dict.fromkeys(room.name or room.external_id for room in rooms))
-        latest = ", ".join(room_label(room, room.id) for room in rooms[:5]) or "none yet"
-        hint = suggest(name, names, otherwise=f"the latest are: {latest}")
-        raise UsageError(f"no room {name!r} was found; {hint}")
-    return matches
-
-
 class ReplayExit(IntEnum):
     """The exit codes of `bot replay`, beside those of every command."""
 
@@ -286,6 +453,7 @@ replay_app = options.new_command()
     )
 )
 def replay(
+    config: CharacterConfig,
     message: Annotated[
         str,
         typer.Argument(
@@ -298,9 +466,7 @@ def replay(
         Path | None,
         typer.Option("--with", metavar="NEW.json", help="Run it with this character instead, and show what changes."),
     ] = None,
-    character: options.CharacterFile = None,
-    as_json: options.AsJson = False,
-) -> int:
+) -> options.Output:
     """Run a turn again, byte for byte, from what was recorded of it; no model is called, nothing is sent or stored.
 
     The exit code is 0 if prompts, decisions, actions and replies are equal, 1 if something differs, and 3 if it cannot
@@ -308,7 +474,6 @@ def replay(
     """
     from bot.runtime.replay import replay_turn  # here, because help needs no pipeline
 
-    config = load_character_config(character)
     new_config = load_character_config(other) if other is not None else None
 
     async def run(store: Store) -> ReplayBody:
@@ -317,8 +482,7 @@ def replay(
         return await replay_turn(store, receipt, config.agent_config, other_agent)
 
     body = ReplayBody.model_validate_json(redact(read_store(config, run).model_dump_json(), config.secrets))
-    options.print_result(body.model_dump(mode="json"), _describe(body, shows_all=other is not None), as_json=as_json)
-    return EXIT_CODES[body.state]
+    return options.Output(body, _describe(body, shows_all=other is not None), code=EXIT_CODES[body.state])
 
 
 def _describe(body: ReplayBody, *, shows_all: bool) -> Iterator[str]:

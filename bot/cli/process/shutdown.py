@@ -6,7 +6,7 @@ File-descriptor limit, garbage-collection thresholds.
 
 Exit codes, and the mapping from errors to them.
 
-Watching files: at once by `watchfiles` where it is installed, and by looking every few seconds.
+Watching files: at once by `watchfiles`, or by looking every few seconds.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -330,38 +329,22 @@ Changes = Callable[[Collection[Path]], AsyncGenerator[Collection[Path], None]]
 Stamp = tuple[int, ...]
 
 
-async def watch_folders(
-    folders: Iterable[Path], poll_seconds: float | None = None
-) -> AsyncGenerator[Collection[Path], None]:
-    """Yield the files that have changed in these folders, those of the same moment together.
-
-    With `poll_seconds` nothing is yielded as often as that in between.
-    """
-    watch = import_module(WATCHER).awatch
-    logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
-    timeout = None if poll_seconds is None else int(poll_seconds * 1000)
-    async for changes in watch(
-        *folders,
-        recursive=False,
-        debounce=300,
-        ignore_permission_denied=True,
-        rust_timeout=timeout,
-        yield_on_timeout=timeout is not None,
-    ):
-        yield {Path(path) for _, path in changes}
-
-
 async def wake_on_changes(
     folders: Collection[Path], poll_seconds: float = POLL_SECONDS
 ) -> AsyncGenerator[Collection[Path], None]:
-    """Yield after changes in these folders, and every `poll_seconds`: of a network drive no change is reported."""
-    if find_spec(WATCHER) is not None:
-        try:
-            async with aclosing(watch_folders(folders, poll_seconds)) as changes:
-                async for paths in changes:
-                    yield paths
-        except (OSError, RuntimeError) as error:  # such as too many watches: an operator can do without
-            logger.debug("folders are not watched but looked at every %.0f s: %s", poll_seconds, error)
+    """Yield the files that have changed in these folders, those of the same moment together.
+
+    None every `poll_seconds`: of a network drive no change is reported.
+    """
+    logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
+    watch = partial(
+        importlib.import_module(WATCHER).awatch, recursive=False, debounce=300, ignore_permission_denied=True
+    )
+    try:
+        async for changes in watch(*folders, rust_timeout=int(poll_seconds * 1000), yield_on_timeout=True):
+            yield {Path(path) for _, path in changes}
+    except (OSError, RuntimeError) as error:  # such as too many watches: an operator can do without
+        logger.debug("folders are not watched but looked at every %.0f s: %s", poll_seconds, error)
     async with aclosing(wake_regularly(folders, poll_seconds)) as wakes:
         async for paths in wakes:
             yield paths
@@ -376,7 +359,7 @@ async def wake_regularly(
         yield ()
 
 
-async def watch_files(files: Sequence[Path], wake: Changes = wake_on_changes) -> AsyncGenerator[Path, None]:
+async def watch_files(files: Sequence[Path], wake: Changes) -> AsyncGenerator[Path, None]:
     """Yield each of these files when it has changed; a symbolic link also when what it leads to has."""
     stamps = {file: await asyncio.to_thread(read_stamp, file) for file in files}
     folders = {folder for file in files for folder in (file.absolute().parent, file.resolve().parent)}

@@ -17,7 +17,7 @@ import re
 import ssl
 import struct
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from yarl import URL
 from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong, ToolsRefused
 from bot.fetch.client import Proxies, find_cause
+from bot.http import host_label
 from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, ResponseMemory, note_call
 from bot.models.listing import ModelListing
 from bot.models.router import parse_retry_after, parse_values, read_arguments
@@ -52,7 +53,7 @@ from bot.plugin_system.components import Model, Service, SettingsCondition, mode
 from bot.plugin_system.loading import LazyModule
 from bot.prompts.reply_parser.dialects import clean_name
 from bot.prompts.reply_parser.field_scanner import decode_value
-from bot.settings import Secret, SettingsModel
+from bot.settings import Secret, Settings, SettingsModel
 from bot.text import redact, shorten, user_text
 from bot.turn import Agent
 
@@ -162,10 +163,13 @@ class Endpoint:
         return "max_completion_tokens" if self.is_openai else "max_tokens"
 
 
-def member(value: object, *names: str) -> Any:
-    """Return the member of nested JSON objects that the names lead to; None if there is none."""
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
+def member(value: object, *path: str | int) -> Any:
+    """Return the member of nested JSON values that a path of names and indexes leads to; None if there is none."""
+    for step in path:
+        if isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
@@ -195,10 +199,10 @@ class ServerError(Exception):
     ) -> None:
         super().__init__(f"error {status}")
         self.is_partial = is_partial
-        body = body[0] if isinstance(body, list) and body else body
+        body = member(body, 0) or body
         every_field = (member(body, *path) for path in (*ERRORS, ("base_resp",)))
         fields = next((found for found in every_field if found and isinstance(found, str | dict | list)), body)
-        fields = fields[0] if isinstance(fields, list) and fields else fields
+        fields = member(fields, 0) or fields
         found = next(filter(None, (member(fields, name) for name in ERROR_TEXTS)), fields)
         raw = member(fields, "metadata", "raw")  # what OpenRouter got from the provider
         self.message = found if isinstance(found, str) else json.dumps(found, default=str)
@@ -526,30 +530,35 @@ NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+\b|\d+")
 MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
 BATCH_ERROR = re.compile(r"\bbatch\b|array too long|too many inputs|\(413\)", re.IGNORECASE)
 SYSTEM = "system"  # among the refused parameters: the role of a message
+CAPABILITIES = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures"}
 
 
 class CompatibleClient(Service):
     """All connections of one plugin, opened and closed with the agent; subclassed by each plugin.
 
     `provider` is the plugin's name, with which the names of its settings begin, and `settings_type` their class.
-    `endpoints` are the servers by capability; the blank one is for text, and for capabilities without one. `wanted` are
-    the models that settings name, by variable. With `lists_at_start`, the server for text is asked for its models at
-    start, and those of the wanted ones that it does not have are logged.
+    `capabilities` are what its servers do, the blank one is to write texts, and the user data that each is sent, as
+    named in the texts for users; blank for none. `endpoints` are the servers by capability, those of `endpoint_for` if
+    none are given; the blank one is also for capabilities without one. `wanted` are the models that settings name, by
+    variable. With `lists_at_start`, the server for text is asked for its models at start, and those of the wanted ones
+    that it does not have are logged.
     """
 
     provider: ClassVar[str]
     settings_type: ClassVar[type[SettingsModel]]
+    capabilities: ClassVar[Mapping[str, str]] = CAPABILITIES
     lists_at_start: ClassVar[bool] = False
 
     def __init__(
         self,
         agent: Agent,
-        settings: Any,
-        endpoints: Mapping[str, Endpoint],
+        settings: Any = None,
+        endpoints: Mapping[str, Endpoint] | None = None,
         wanted: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(agent)
-        self.settings = settings
+        self.settings: Any = settings or agent.settings.load(self.settings_type)
+        endpoints = endpoints or {name: self.endpoint_for(self.settings, name) for name in self.capabilities}
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
         opened = {endpoint: Connection(endpoint, secrets, agent.memory) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
@@ -577,9 +586,29 @@ class CompatibleClient(Service):
         return getattr(settings, f"{cls.provider}_{capability.lower()}_model") or ""
 
     @classmethod
-    def serves(cls, capability: str) -> SettingsCondition:
-        """Return the condition that the settings name a model for a capability."""
-        return lambda settings: cls.model_for(settings.load(cls.settings_type), capability) != ""
+    def endpoint_for(cls, settings: Any, capability: str = "") -> Endpoint:
+        """Return the server that the settings name for a capability; blank for text."""
+        raise NotImplementedError
+
+    @classmethod
+    def serves(cls, capability: str = "") -> SettingsCondition:
+        """Return the condition that the settings name a model for a capability; a server or a key for text."""
+
+        def is_served(settings: Settings) -> bool:
+            values = settings.load(cls.settings_type)
+            return cls.model_for(values, capability) != "" if capability else cls.endpoint_for(values).is_configured
+
+        return is_served
+
+    @classmethod
+    def privacy_statement(cls, settings: Settings, unused: Collection[str] = ()) -> str:
+        """Return the statement to which servers user data is sent; none is sent for capabilities that are unused."""
+        values, sent = settings.load(cls.settings_type), defaultdict[str, list[str]](list)
+        for capability, data in cls.capabilities.items():
+            if data and capability not in unused and cls.serves(capability)(settings):
+                url = cls.endpoint_for(values, capability).url or f"https://{OPENAI_HOST}"
+                sent[host_label(url)].append(user_text(f"privacy.data.{data}"))
+        return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent.items())
 
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
@@ -727,20 +756,20 @@ def _learn(connection: Connection, sent: Mapping[str, Any], error: ServerError) 
     Raises ToolsRefused if it refuses the tools of the request.
     """
     model = str(sent["model"])
-    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not (error.is_too_long or error.is_of_answer)
     if "tools" in sent and NO_TOOLS.search(error.message):
-        found = ["tools"]
-    elif is_of_request and (longest := _find_longest(error, sent)) is not None:
+        _omit(connection, model, ["tools"], "refuses")
+    elif error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long or error.is_of_answer:
+        return False
+    elif longest := _find_longest(error, sent):
         connection.max_tokens[model] = longest
-        return True
-    else:
-        found = _find_refused(error, sent) if is_of_request else []
-    if found:
+    elif found := _find_refused(error, sent):
         _omit(connection, model, found, "refuses")
-    elif is_of_request and "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
+    elif "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
         cause = f"({error.status}): {connection.shorten(error.message)}"
         raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
-    return bool(found)
+    else:
+        return False
+    return True
 
 
 def _omit(connection: Connection, model: str, names: list[str], verb: str) -> None:
@@ -770,21 +799,21 @@ def _find_longest(error: ServerError, body: Mapping[str, Any]) -> int | None:
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     """Return what the error refuses of a request: parameters, or the role "system"; empty for any other error."""
-    if "stream" in body and (error.param == "stream" or NO_STREAM.search(error.message)):
-        return ["stream", "stream_options"]
+    text, parameter = error.message, error.param.partition(".")[0]
     optional = [name for name in OPTIONAL if name in body]
-    if (parameter := error.param.partition(".")[0]) in optional:
-        return [parameter]
     starts = {name: BEFORE_WORDS if name in ORDINARY_WORDS else r"\b" for name in optional}
     patterns = {name: rf"{start}{name.replace('_', '[_ ]?')}\b" for name, start in starts.items()}  # or topP, "top P"
-    found = [name for name, pattern in patterns.items() if re.search(pattern, error.message, re.IGNORECASE)]
-    if not found and "penalty" in error.message.lower():
-        found = [name for name in optional if name.endswith("penalty")]
-    if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
-        found = ["response_format"]
-    if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
-        found = [SYSTEM]
-    return found
+    named = [name for name, pattern in patterns.items() if re.search(pattern, text, re.IGNORECASE)]
+    penalties = [name for name in optional if name.endswith("penalty") and "penalty" in text.lower()]
+    rules: tuple[tuple[list[str], object], ...] = (
+        (["stream", "stream_options"], "stream" in body and (error.param == "stream" or NO_STREAM.search(text))),
+        ([parameter], parameter in optional),
+        (named, named),
+        (penalties, penalties),
+        (["response_format"], "response_format" in body and SCHEMA.search(text) and "function" not in text),
+        ([SYSTEM], body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(text)),
+    )
+    return next((names for names, is_refused in rules if is_refused), [])
 
 
 async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
@@ -800,9 +829,14 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     try:
         body = await connection.fetch("/embeddings", "list of vectors", sent)
     except ModelRefused as error:
-        if len(request.texts) == 1 or not BATCH_ERROR.search(str(error)):
+        half = len(request.texts) // 2
+        if not half or not BATCH_ERROR.search(str(error)):
             raise
-        return await _embed_halves(client, request)
+        parts = (request.texts[:half], request.texts[half:])
+        first, second = [await embed(client, replace(request, texts=texts)) for texts in parts]
+        usages = (first.usage, second.usage)
+        tokens_in = sum(usage.tokens_in for usage in usages if usage is not None)
+        return EmbeddingResult(first.vectors + second.vectors, first.model, Usage(tokens_in) if all(usages) else None)
     try:
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
@@ -825,15 +859,6 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     )
 
 
-async def _embed_halves(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
-    half = len(request.texts) // 2
-    parts = (request.texts[:half], request.texts[half:])
-    first, second = [await embed(client, replace(request, texts=texts)) for texts in parts]
-    tokens = [result.usage.tokens_in for result in (first, second) if result.usage is not None]
-    usage = Usage(sum(tokens), 0) if len(tokens) == len(parts) else None
-    return EmbeddingResult(first.vectors + second.vectors, first.model, usage)
-
-
 def make_handlers(
     client_type: type[CompatibleClient],
     *,
@@ -852,9 +877,6 @@ def make_handlers(
             client = agent.services[client_type]
             return client.accepts(parameter, client.known_model(size))
 
-        async def describe_model(agent: Agent) -> ModelInfo:
-            return await agent.services[client_type].describe_model(size)
-
         async def write(agent: Agent, request: TextRequest) -> TextResult:
             client = agent.services[client_type]
             return await complete(client, request.model or await client.text_model(size), request)
@@ -865,7 +887,7 @@ def make_handlers(
             when=when,
             has_tools_now=partial(is_accepted, "tools"),
             can_write_json=partial(is_accepted, "response_format"),
-            describe_model=describe_model,
+            describe_model=lambda agent: agent.services[client_type].describe_model(size),
         )(write)
 
     @model(ModelType.TEXT_EMBEDDING, when=client_type.serves("EMBEDDING"))
@@ -1000,14 +1022,15 @@ class AnswerReader:
             return
         self._is_api = self._is_api or "choices" in value
         self._model = to_text(value.get("model")) or self._model
-        for choice in _list_choices(value):
+        choices = _list_choices(value)
+        for choice in choices:
             await self._add_choice(choice)
-            self._usage = read_usage(choice.get("usage")) or self._usage
         lengths = (len(self._text), *(len(call.arguments) for call in self._calls))
         self._memory.extend(sum(lengths))
         if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
-        self._usage = read_usage(value.get("usage") or member(value, "x_groq", "usage")) or self._usage
+        usages = (value.get("usage") or member(value, "x_groq", "usage"), *(choice.get("usage") for choice in choices))
+        self._usage = next(filter(None, map(read_usage, usages)), self._usage)
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
         self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)

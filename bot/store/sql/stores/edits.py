@@ -348,7 +348,7 @@ class SqlEdits(SqlStorePart):
         memory = reaction.to_memory(_find_message(connection, agent, reaction.room.id, reaction.message_id))
         if _find_memories(connection, agent, [memory.id]):
             return None
-        put_environment(connection, agent, [(reaction.world, reaction.room, reaction.author)])
+        put_environment(connection, self._agent_row, [(reaction.world, reaction.room, reaction.author)])
         put_memories(connection, agent, [memory])
         return memory
 

@@ -106,7 +106,6 @@ from bot.store.sql.stores.worlds import (
     find_entities,
     find_rooms,
     find_worlds,
-    participant_states,
     put_entities,
     put_environment,
     put_rooms,
@@ -657,11 +656,10 @@ def store_events(
     if not new_events:
         return []
     agent = agent_row.number
-    worlds, rooms, people = put_environment(
-        connection, agent, [(inbound.world, inbound.room, inbound.author) for inbound, _ in new_events]
+    worlds, rooms, people, states = put_environment(
+        connection, agent_row, [(inbound.world, inbound.room, inbound.author) for inbound, _ in new_events]
     )
     put_memories(connection, agent, [inbound.message for inbound, _ in new_events])
-    states = participant_states(connection, agent_row, rooms)
     received = []
     for inbound, receipt in new_events:
         author, room = people[inbound.author.id], rooms[inbound.room.id]

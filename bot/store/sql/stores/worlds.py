@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
@@ -322,24 +323,50 @@ ROOMS_OF_ENTITY = (
 WORLDS_THAT_NAME = select(*WORLD).where(
     matches(worlds), or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
 )
+# Together, since it is executed for each message; `participant` is the agent.
+FIND_PLACES = (
+    select(*WORLD, *ROOM, participants.c.state)
+    .select_from(rooms)
+    .join(worlds, and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id))
+    .outerjoin(
+        participants,
+        and_(
+            participants.c.agent_id == rooms.c.agent_id,
+            participants.c.room_id == rooms.c.id,
+            participants.c.entity_id == parameter(participants.c.entity_id, "participant"),
+        ),
+    )
+    .where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+)
 FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.state).where(
     matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
 )
 
 
-def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -> dict[UUID, World]:
-    """Insert or update worlds, writing only changes; return them as they are stored.
+class Environment(NamedTuple):
+    """Worlds, rooms and people as they are stored, and the agent's state in the rooms, by id."""
+
+    worlds: dict[UUID, World]
+    rooms: dict[UUID, Room]
+    people: dict[UUID, Entity]
+    states: dict[UUID, ParticipantState]
+
+
+def put_worlds(
+    connection: Connection, agent: int, submitted: Sequence[World], known: Mapping[UUID, World] = MappingProxyType({})
+) -> dict[UUID, World]:
+    """Insert or update worlds, writing only changes; return them as they are stored. Those in `known` are not read.
 
     An unchanged world is not even locked: on PostgreSQL all rooms of a server would wait for each other.
     """
-    stored = find_worlds(connection, agent, {world.id for world in submitted})
+    stored = {**known, **find_worlds(connection, agent, {world.id for world in submitted} - known.keys())}
     changed: dict[UUID, World] = {}
     for world in submitted:
         previous = changed.get(world.id) or stored.get(world.id)
         if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
             UPSERT_WORLD.execute(connection, WORLD.values(world, agent))
             changed[world.id] = world
-    return stored | find_worlds(connection, agent, changed) if changed else stored
+    return stored | find_worlds(connection, agent, changed)
 
 
 def _adds_nothing(world: World, stored: World) -> bool:
@@ -353,23 +380,50 @@ def _adds_nothing(world: World, stored: World) -> bool:
     )
 
 
-def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> dict[UUID, Room]:
-    """Insert or update rooms, writing only changes; the last room becomes the most active."""
-    ids = {room.id for room in submitted}
+def put_rooms(
+    connection: Connection, agent: int, submitted: Sequence[Room], known: Mapping[UUID, Room] = MappingProxyType({})
+) -> dict[UUID, Room]:
+    """Insert or update rooms, writing only changes, the last as the most active; return them as they are stored.
+
+    Those in `known` are read again only if they change.
+    """
+    changed: set[UUID] = set()
     for room in submitted:
         UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
-    return find_rooms(connection, agent, ids)
+        stored = known.get(room.id)
+        if stored is None or stored != replace(room, name=room.name or stored.name):
+            changed.add(room.id)
+    return {**known, **find_rooms(connection, agent, changed)}
 
 
 def put_environment(
-    connection: Connection, agent: int, active: Sequence[tuple[World, Room, Entity]]
-) -> tuple[dict[UUID, World], dict[UUID, Room], dict[UUID, Entity]]:
+    connection: Connection, agent_row: AgentRow, active: Sequence[tuple[World, Room, Entity]]
+) -> Environment:
     """Insert or update worlds, rooms and the people active there; return all as they are stored."""
-    stored_worlds = put_worlds(connection, agent, [world for world, _, _ in active])
-    stored_rooms = put_rooms(connection, agent, [room for _, room, _ in active])
+    agent = agent_row.number
+    room_ids = {room.id for _, room, _ in active}
+    known_worlds, known_rooms, states = _find_places(connection, agent_row, room_ids)
+    stored_worlds = put_worlds(connection, agent, [world for world, _, _ in active], known_worlds)
+    stored_rooms = put_rooms(connection, agent, [room for _, room, _ in active], known_rooms)
     stored_people = put_entities(connection, agent, [person for _, _, person in active])
     touch_participants(connection, agent, [(room.id, person.id) for _, room, person in active])
-    return stored_worlds, stored_rooms, stored_people
+    states |= participant_states(connection, agent_row, room_ids - states.keys())
+    return Environment(stored_worlds, stored_rooms, stored_people, states)
+
+
+def _find_places(
+    connection: Connection, agent_row: AgentRow, room_ids: Collection[UUID]
+) -> tuple[dict[UUID, World], dict[UUID, Room], dict[UUID, ParticipantState]]:
+    """Return the worlds of rooms, the rooms, and the agent's state in them, without what is not stored."""
+    found_worlds: dict[UUID, World] = {}
+    found_rooms: dict[UUID, Room] = {}
+    states: dict[UUID, ParticipantState] = {}
+    for row in rows_of(connection, FIND_PLACES, room_ids, agent=agent_row.number, participant=agent_row.id):
+        world, room = WORLD.read_or_report(row), ROOM.read_or_report(row[WORLD.width :])
+        if world is not None and room is not None:
+            found_worlds[world.id], found_rooms[room.id] = world, room
+            states[room.id] = row[-1] or ParticipantState.DEFAULT
+    return found_worlds, found_rooms, states
 
 
 def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) -> None:

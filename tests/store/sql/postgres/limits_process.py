@@ -76,7 +76,7 @@ async def spending(store: Store, maximum: int, scope: LimitScope = LimitScope.PE
     budget.sharing = SharedBudget(store.sharing.limits)
     budget.steps = parse_degrade("80:history,95:small,100:silent")
     prices = load_prices(())
-    async with CostMeter(store.costs, prices, budget, clock=noon, is_shared=True) as meter:
+    async with CostMeter(store.costs, prices, budget, clock=noon) as meter:
         record = usage_recorder(EventBus(), AGENT, meter.record)
         spender = Spender(ModelRouter(reserve=ReservationLedger(budget, prices, record).reserve), budget, meter)
 

@@ -75,7 +75,7 @@ async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(
         async def fail(*_: object) -> object:
             raise StoreUnavailable("the server is away", cause="unreachable")
 
-        async with CostMeter(store.costs, load_prices(()), budget, clock=noon, is_shared=True) as meter:
+        async with CostMeter(store.costs, load_prices(()), budget, clock=noon) as meter:
             meter.record(CALL, None)
             limits.hold_costs = fail  # type: ignore[method-assign, assignment]
             with pytest.raises(StoreUnavailable):
