@@ -421,7 +421,7 @@ class LeaseClaim:
 
 
 def commit_in_single_statement(
-    agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
+    connection: Connection, agent: int, claim: LeaseClaim, turn_commit: TurnCommit
 ) -> list[Delivery]:
     """Store a commit without vectors; raise LeaseLost, with nothing written, if a room is not owned."""
     return read_committed(turn_commit, COMMIT_TURN.rows(connection, *commit_values(agent, claim, turn_commit)))

@@ -224,7 +224,7 @@ def _cancel_open_work(
     connection: Connection, agent: int, room_ids: Collection[UUID], now: datetime, reason: str
 ) -> DeletionResult:
     rooms = set(room_ids)  # a world may have thousands; few receipts are open at all
-    open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
+    open_receipts = list_receipts(connection, agent, is_open=True, limit=NO_LIMIT)
     result = DeletionResult(
         receipts=tuple(cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms),
         deliveries=tuple(cancel_unsent(_unsent_deliveries(connection, agent, rooms), reason)),
@@ -259,13 +259,13 @@ def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> lis
 
 
 def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
-    return [delivery for delivery in list_unsent(agent, connection) if delivery.room_id in room_ids]
+    return [delivery for delivery in list_unsent(connection, agent) if delivery.room_id in room_ids]
 
 
 def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) -> None:
     save_receipts(connection, agent, result.receipts)
     for delivery in result.deliveries:
-        save_delivery(agent, delivery, connection)
+        save_delivery(connection, agent, delivery)
 
 
 class SqlEdits(SqlStorePart):
@@ -281,7 +281,7 @@ class SqlEdits(SqlStorePart):
             return EditResult(StoredEvent(receipt))
         revisions = _receipts_of_messages(connection, agent, key.room_id, [key.message_id])
         if not revisions:
-            return EditResult(receive(self._agent_row, [edit], now, None, connection)[0])
+            return EditResult(receive(connection, self._agent_row, [edit], now)[0])
         previous = _find_memories(connection, agent, [revisions[0].memory_id]).get(revisions[0].memory_id)
         plan = plan_edit(edit, now, revisions, previous, is_answering=is_answering)
         save_receipts(connection, agent, plan.superseded)
@@ -304,7 +304,7 @@ class SqlEdits(SqlStorePart):
         latest = _latest_deliveries(connection, agent, room_id)
         memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(latest, message_ids)
         deleted_ids = tuple(_find_memories(connection, agent, memory_ids))
-        room_receipts = list_receipts(agent, room_id, None, MAX_SCANNED_ROWS, connection)
+        room_receipts = list_receipts(connection, agent, room_id=room_id, limit=MAX_SCANNED_ROWS)
         unsent = _unsent_deliveries(connection, agent, {room_id})
         orphaned = orphaned_deliveries(unsent, message_receipts, room_receipts)
         open_receipts = (receipt for receipt in message_receipts if not receipt.outcome.is_final)
@@ -362,7 +362,7 @@ class SqlEdits(SqlStorePart):
         agent = self._agent
         if update.event_key and not _is_new_event(connection, agent, update.event_key, now):
             return MembershipChange(is_new=False)
-        previous_world = find_world(agent, update.world.id, connection)
+        previous_world = find_world(connection, agent, update.world.id)
         put_worlds(connection, agent, [update.world])
         new_rooms = _upsert_listed_rooms(connection, agent, update.rooms)
         people = sorted(update.entities, key=attrgetter("id"))  # one order, so that transactions cannot deadlock
@@ -389,10 +389,10 @@ class SqlEdits(SqlStorePart):
     def migrate_room(self, connection: Connection, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         """Move a room's data, and that of its world if the world has no other room."""
         agent = self._agent
-        old_room = find_room(agent, room_id, connection)
-        old_world = find_world(agent, old_room.world_id, connection) if old_room else None
+        old_room = find_room(connection, agent, room_id)
+        old_world = find_world(connection, agent, old_room.world_id) if old_room else None
         if old_world is not None:
-            stored = find_world(agent, world.id, connection)  # what was decided there since counts more
+            stored = find_world(connection, agent, world.id)  # what was decided there since counts more
             world = (world.merge(stored) if stored else world).merge(old_world.migrate_room(room_id, room.id))
         put_worlds(connection, agent, [world])
         put_rooms(connection, agent, [room])
@@ -409,7 +409,7 @@ class SqlEdits(SqlStorePart):
             _move_world(connection, agent, old_world.id, room.world_id)
         pending_ids = [
             delivery.id
-            for delivery in list_deliveries(agent, True, None, None, connection)
+            for delivery in list_deliveries(connection, agent, is_open=True)
             if delivery.room_id == room_id and delivery.state is DeliveryState.PENDING
         ]
         for delivery_id in pending_ids:

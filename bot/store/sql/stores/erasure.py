@@ -347,7 +347,7 @@ class Erasure(SqlStorePart):
         if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
             _delete_unreadable(connection, agent, entity.platform, entity.external_id)
             UPSERT_ENTITY.execute(connection, ENTITY.values(anonymize_entity(entity), agent))
-        save_component(agent, opt_out_component(entity_id, self._now), connection)
+        save_component(connection, agent, opt_out_component(entity_id, self._now))
         for statement in (DELETE_ACTIVITY, DELETE_DISCLOSURES, DELETE_TAKE_OVERS, CLEAR_TAKE_OVERS):
             connection.execute(statement, {"agent": agent, "entity": entity_id})
         self._clear_decisions(connection)
@@ -363,7 +363,7 @@ class Erasure(SqlStorePart):
         agent = self._agent
         decider = {"agent": agent, "decided_by_id_": self._entity_id}
         for proposal in PROPOSAL.read_all(connection.execute(DECIDED_PROPOSALS, decider)):
-            receipt = None if proposal.receipt_id is None else find_receipt(agent, proposal.receipt_id, connection)
+            receipt = None if proposal.receipt_id is None else find_receipt(connection, agent, proposal.receipt_id)
             if receipt is not None and proposal.decided_by:
                 named = f"{proposal.decided_by} "
                 reason, *notes = (text.replace(named, "a person ", 1) for text in (receipt.reason, *receipt.notes))
@@ -405,10 +405,10 @@ class Erasure(SqlStorePart):
         messages = [author for _, kind, author in of_turns.values() if kind == MemoryKind.MESSAGE]
         own_count = messages.count(self._entity_id)
         answers = rows_of(connection, DELIVERED_OF_TURNS, turn_ids, agent=agent)
-        unsent = (delivery for delivery in list_unsent(agent, connection) if delivery.turn_id in turn_ids)
+        unsent = (delivery for delivery in list_unsent(connection, agent) if delivery.turn_id in turn_ids)
         cancelled = tuple(map(redact_delivery, cancel_unsent(unsent, FORGOTTEN)))
         for delivery in cancelled:
-            save_delivery(agent, delivery, connection)
+            save_delivery(connection, agent, delivery)
         redacted = [redact_receipt(receipt, self._now) for receipt in found]
         for receipt in redacted:
             connection.execute(SET_STATE, state_values(agent, receipt))
@@ -456,7 +456,7 @@ class Erasure(SqlStorePart):
             search.delete_embeddings(connection, agent, [reply.id])
             if reply.turn_id is None:
                 continue
-            for part in list_deliveries(agent, None, None, reply.turn_id, connection):
+            for part in list_deliveries(connection, agent, turn_id=reply.turn_id):
                 content = replace(part.content, text=words.remove_from(part.content.text))
                 if content != part.content:
                     kept = Content() if part.state in FINISHED_STATES else content

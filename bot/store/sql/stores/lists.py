@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, func, literal_column, select, text
 
 from bot.domain.environment import ParticipantState, Room
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
@@ -15,6 +15,7 @@ from bot.store.lists import ListedMessage, MessageFilter, Page, PageKey, RoomFil
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, searches
 from bot.store.sql.core.mapping import (
     Row,
+    is_flag,
     items_parameter,
     limit_parameter,
     matches,
@@ -24,8 +25,8 @@ from bot.store.sql.core.mapping import (
     take_page,
     text_literal,
 )
-from bot.store.sql.core.schema import memories, participants, receipts, rooms
-from bot.store.sql.stores.ledger import RECEIPT, count_undelivered, list_undelivered
+from bot.store.sql.core.schema import UNDECIDED, UNFINISHED, deliveries, memories, participants, receipts, rooms
+from bot.store.sql.stores.ledger import DELIVERY, OPEN_STATES, RECEIPT
 from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY, hide_memories
 from bot.store.sql.stores.worlds import find_rooms, find_worlds
 
@@ -112,6 +113,28 @@ RECEIPTS_OF = select(*RECEIPT, receipts.c.position).where(ARE_OF_MESSAGES)
 DECISIONS_OF = select(receipts.c.memory_id, receipts.c.outcome, receipts.c.rule, receipts.c.position).where(
     ARE_OF_MESSAGES
 )
+
+
+def _undelivered_query(*conditions: Any) -> Select[Any]:
+    return (
+        select(*DELIVERY, deliveries.c.position)
+        .where(matches(deliveries), *conditions, parameter(deliveries.c.position, "before") > deliveries.c.position)
+        .order_by(deliveries.c.position.desc())
+        .limit(limit_parameter())
+    )
+
+
+LIST_UNDELIVERED = _undelivered_query(text(UNFINISHED))
+LIST_OPEN = _undelivered_query(is_flag(deliveries.c.is_open))
+LIST_UNDECIDED: dict[tuple[DeliveryState, ...], Select[Any]] = {
+    (state,): _undelivered_query(text(f"state = '{state}'")) for state in (DeliveryState.UNKNOWN, DeliveryState.FAILED)
+}
+COUNT_UNDECIDED = (
+    select(deliveries.c.state, func.count())
+    .where(matches(deliveries), text(f"({UNDECIDED})"), deliveries.c.cause != parameter(deliveries.c.cause, "cause"))
+    .group_by(deliveries.c.state)
+)
+COUNT_OPEN = select(deliveries.c.state).where(matches(deliveries), is_flag(deliveries.c.is_open))
 ID, ENTITY_ID, CREATED = map(MEMORY.names.index, ("id", "entity_id", "created_at"))
 
 
@@ -186,7 +209,7 @@ def _with_receipts(
 ) -> tuple[tuple[PageKey, ListedMessage], ...]:
     found = _find_receipts(connection, agent_row.number, [row[ID] for row in rows])
     positions = {row[ID]: (int(row[-1]),) for row in rows}
-    listed = hide_memories(agent_row, list(MEMORY.read_all(rows)), connection)
+    listed = hide_memories(connection, agent_row, list(MEMORY.read_all(rows)))
     return tuple((positions[memory.id], ListedMessage(memory, found.get(memory.id))) for memory in listed)
 
 
@@ -292,8 +315,26 @@ class SqlLists(SqlStorePart):
         before: PageKey | None = None,
         limit: int = 50,
     ) -> Page[Delivery]:
-        return list_undelivered(self._agent, frozenset(states), (before or END)[0], limit, connection)
+        wanted = frozenset(states)
+        is_open = wanted <= frozenset(OPEN_STATES)
+        statement = LIST_OPEN if is_open else LIST_UNDECIDED.get(tuple(wanted), LIST_UNDELIVERED)
+        state = DELIVERY.names.index("state")
+
+        def fetch(position: int, count: int) -> Sequence[Row]:
+            values = {"agent": self._agent, "before": position, "limit": count}
+            return connection.execute(statement, values).all()
+
+        end = (before or END)[0]
+        rows, following = take_page(fetch, lambda rows: [row[state] in wanted for row in rows], end, limit)
+        items = (((int(row[-1]),), delivery) for row in rows if (delivery := DELIVERY.read_or_report(row)) is not None)
+        return Page(tuple(items), position_key(following))
 
     @searches
     def count_deliveries(self, connection: Connection, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
-        return count_undelivered(self._agent, without_cause, connection)
+        counts = dict.fromkeys((*OPEN_STATES, DeliveryState.UNKNOWN, DeliveryState.FAILED), 0)
+        values = {"agent": self._agent, "cause": without_cause or "\uffff"}
+        for state, count in connection.execute(COUNT_UNDECIDED, values):
+            counts[state] = int(count)
+        for state in connection.execute(COUNT_OPEN, {"agent": self._agent}).scalars():
+            counts[state] += 1
+        return counts

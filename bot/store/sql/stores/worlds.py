@@ -32,7 +32,7 @@ from bot.domain.environment import Component, Entity, ParticipantState, PersonAc
 from bot.domain.hiding import hide_entity
 from bot.domain.inbound import ERASURE_COMPONENT, anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
-from bot.store.sql.core.base import AgentRow, SqlStorePart
+from bot.store.sql.core.base import AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import (
     EPOCH,
     InsertStatement,
@@ -165,21 +165,9 @@ def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
     INSERT_ENTITY_IF_MISSING.execute(connection, ENTITY.values(Entity(entity_id, "greenroom", str(entity_id)), agent))
 
 
-def find_participants(agent: int, room_id: UUID, limit: int, connection: Connection) -> list[Entity]:
-    """Return the people of a room, those active last first."""
-    rows = connection.execute(FIND_PARTICIPANTS, {"agent": agent, "room_id_": room_id, "limit": limit})
-    return list(ENTITY.read_all(rows))
-
-
-def save_component(agent: int, component: Component, connection: Connection) -> None:
+def save_component(connection: Connection, agent: int, component: Component) -> None:
     """Store a component; it replaces the one of the same entity, type, world and source."""
     UPSERT_COMPONENT.execute(connection, COMPONENT.values(component, agent))
-
-
-def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
-    put_entities(connection, agent, people)
-    if room_id is not None:
-        touch_participants(connection, agent, [(room_id, entity.id) for entity in people])
 
 
 class SqlEntities(SqlStorePart):
@@ -189,7 +177,13 @@ class SqlEntities(SqlStorePart):
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         if entities:
-            await self._database.write(partial(_save_entities, self._agent, entities, room_id))
+            await self._save_entities(entities, room_id)
+
+    @writes
+    def _save_entities(self, connection: Connection, people: Sequence[Entity], room_id: UUID | None) -> None:
+        put_entities(connection, self._agent, people)
+        if room_id is not None:
+            touch_participants(connection, self._agent, [(room_id, entity.id) for entity in people])
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         if not ids:
@@ -199,7 +193,7 @@ class SqlEntities(SqlStorePart):
         return found | {entity_id: hide_entity(found[entity_id]) for entity_id in hidden}
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        people = await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        people = ENTITY.read_all(await self._read(FIND_PARTICIPANTS, room_id_=room_id, limit=limit))
         return [person for person in people if person.id not in self._agent_row.not_read]
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
@@ -214,7 +208,7 @@ class SqlEntities(SqlStorePart):
     async def save_component(self, component: Component) -> None:
         if self._check_component is not None:
             self._check_component(component)
-        await self._database.write(partial(save_component, self._agent, component))
+        await self._database.write(partial(save_component, agent=self._agent, component=component))
 
     async def components(
         self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
@@ -229,9 +223,9 @@ class SqlEntities(SqlStorePart):
             or not_read.isdisjoint((component.entity_id, component.source_entity_id))
         ]
 
-    async def save_relationship(self, relationship: Relationship) -> None:
-        row = RELATIONSHIP.values(relationship, self._agent)
-        await self._database.write(lambda db: UPSERT_RELATIONSHIP.execute_all(db, [row]))
+    @writes
+    def save_relationship(self, connection: Connection, relationship: Relationship) -> None:
+        UPSERT_RELATIONSHIP.execute(connection, RELATIONSHIP.values(relationship, self._agent))
 
     async def relationships(self, entity_id: UUID) -> list[Relationship]:
         return list(RELATIONSHIP.read_all(await self._read(FIND_RELATIONSHIPS, source_id_=entity_id)))
@@ -448,24 +442,7 @@ def participant_states(
     return {room_id: stored.get(room_id, ParticipantState.DEFAULT) for room_id in room_ids}
 
 
-def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
-    """Store the state in the agent's own participant row."""
-    ensure_entity(db, agent, agent_id)
-    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "state": state}
-    UPSERT_PARTICIPANT_STATE.execute(db, row)
-
-
-def _add_decisions(
-    agent: int, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str], db: Connection
-) -> None:
-    """Add grants and settings to a world."""
-    world = find_world(agent, world_id, db)
-    if world is None:
-        raise LookupError(f"there is no world {world_id}")
-    UPSERT_WORLD.execute(db, WORLD.values(replace(world, roles={}, grants=grants, settings=settings), agent))
-
-
-def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
+def find_room(connection: Connection, agent: int, room_id: UUID) -> Room | None:
     """Return a room by id."""
     row = connection.execute(ROOM.by_ids, {"agent": agent, "items": [room_id]}).first()
     return ROOM.read(row) if row else None
@@ -476,28 +453,27 @@ def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[U
     return list(connection.execute(ROOM_IDS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
 
 
-def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
+def find_world(connection: Connection, agent: int, world_id: UUID) -> World | None:
     """Return a world by id."""
     row = connection.execute(WORLD.by_ids, {"agent": agent, "items": [world_id]}).first()
     return WORLD.read(row) if row else None
 
 
-def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
-    put_worlds(connection, agent, [world])
-    put_rooms(connection, agent, listed)
-
-
 class SqlWorlds(SqlStorePart):
     """Stores worlds and rooms; see `WorldStore`."""
 
-    async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
-        await self._database.write(partial(_save_world, self._agent, world, rooms))
+    @writes
+    def save_world(self, connection: Connection, world: World, rooms: Sequence[Room] = ()) -> None:
+        put_worlds(connection, self._agent, [world])
+        put_rooms(connection, self._agent, rooms)
 
-    async def world(self, world_id: UUID) -> World | None:
-        return await self._database.read(partial(find_world, self._agent, world_id))
+    @reads
+    def world(self, connection: Connection, world_id: UUID) -> World | None:
+        return find_world(connection, self._agent, world_id)
 
-    async def room(self, room_id: UUID) -> Room | None:
-        room = await self._database.read(partial(find_room, self._agent, room_id))
+    @reads
+    def room(self, connection: Connection, room_id: UUID) -> Room | None:
+        room = find_room(connection, self._agent, room_id)
         return None if room is None else self._agent_row.hide_name(room)
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
@@ -507,24 +483,42 @@ class SqlWorlds(SqlStorePart):
             rows = await self._read(ROOMS_OF_WORLD, world_id_=world_id)
         return list(map(self._agent_row.hide_name, ROOM.read_all(rows)))
 
-    async def participant_state(self, room_id: UUID) -> ParticipantState:
-        states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
-        return states[room_id]
+    @reads
+    def participant_state(self, connection: Connection, room_id: UUID) -> ParticipantState:
+        return participant_states(connection, self._agent_row, [room_id])[room_id]
 
-    async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
-        await self._database.write(partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state))
+    @writes
+    def set_participant_state(self, connection: Connection, room_id: UUID, state: ParticipantState) -> None:
+        """Store the state in the agent's own participant row."""
+        agent_id = self._agent_row.id
+        ensure_entity(connection, self._agent, agent_id)
+        row = {"agent_id": self._agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "state": state}
+        UPSERT_PARTICIPANT_STATE.execute(connection, row)
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        await self._database.write(partial(_add_decisions, self._agent, world_id, {entity_id: role}, {}))
+        await self._add_decisions(world_id, {entity_id: role}, {})
 
     async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
-        await self._database.write(partial(_add_decisions, self._agent, world_id, {}, {name: value}))
+        await self._add_decisions(world_id, {}, {name: value})
 
-    async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
-        return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
+    @writes
+    def _add_decisions(
+        self, connection: Connection, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str]
+    ) -> None:
+        """Add grants and settings to a world."""
+        world = find_world(connection, self._agent, world_id)
+        if world is None:
+            raise LookupError(f"there is no world {world_id}")
+        changed = replace(world, roles={}, grants=grants, settings=settings)
+        UPSERT_WORLD.execute(connection, WORLD.values(changed, self._agent))
 
-    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        found = await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+    @reads
+    def worlds_by_id(self, connection: Connection, ids: Collection[UUID]) -> dict[UUID, World]:
+        return find_worlds(connection, self._agent, ids)
+
+    @reads
+    def rooms_by_id(self, connection: Connection, ids: Collection[UUID]) -> dict[UUID, Room]:
+        found = find_rooms(connection, self._agent, ids)
         return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
