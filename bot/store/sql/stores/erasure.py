@@ -13,20 +13,8 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Delete,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    func,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Delete, Table
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
@@ -49,6 +37,7 @@ from bot.domain.proposal import Proposal, ProposalState, card_turn_id
 from bot.receipts import TRACE_KEY
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, writes
 from bot.store.sql.core.mapping import (
+    LIMIT,
     NIL,
     Row,
     contains_text,
@@ -56,10 +45,7 @@ from bot.store.sql.core.mapping import (
     first_id,
     forward_mark,
     is_flag,
-    items_parameter,
-    limit_parameter,
     matches,
-    parameter,
     quotation_mark,
     rows_of,
     text_literal,
@@ -114,9 +100,9 @@ class Windows:
     def __init__(self, key: Column[Any], lowest: Any) -> None:
         self._lowest = lowest
         of_agent = matches(key.table)
-        self.condition = and_(of_agent, key > parameter(key, "after"), key <= parameter(key, "last"))
-        self._find_last = select(key).where(of_agent).order_by(key.desc()).limit(1)
-        self._find_end = select(key).where(self.condition).order_by(key).limit(1).offset(limit_parameter())
+        self.condition = sa.and_(of_agent, key > sa.bindparam("after"), key <= sa.bindparam("last"))
+        self._find_last = sa.select(key).where(of_agent).order_by(key.desc()).limit(1)
+        self._find_end = sa.select(key).where(self.condition).order_by(key).limit(1).offset(LIMIT)
 
     def find_last(self, connection: Connection, agent: int) -> Any:
         """Return the last key; the lowest one if there is no row."""
@@ -149,70 +135,64 @@ CACHE_WINDOWS, PROPOSAL_WINDOWS = Windows(cache.c.key, ""), Windows(proposals.c.
 
 def _delete_in(windows: Windows, table: Table, *conditions: ColumnElement[bool]) -> Delete:
     """Return a statement that deletes the rows of a window under conditions."""
-    return delete(table).where(windows.condition, *conditions)
+    return sa.delete(table).where(windows.condition, *conditions)
 
 
 def _names(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that one of these columns names the entity."""
-    return or_(*(column == parameter(column, "entity") for column in columns))
+    return sa.or_(*(column == sa.bindparam("entity") for column in columns))
 
 
 def _is_any(column: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that a column is one of the items, in a row of the agent."""
-    return and_(matches(column.table), column.in_(items_parameter(column)))
+    return sa.and_(matches(column.table), column.in_(sa.bindparam("items")))
 
 
 CLEAR_CONTENT = (
-    update(deliveries)
+    sa.update(deliveries)
     .where(_is_any(deliveries.c.turn_id), deliveries.c.state.in_(list(map(text_literal, FINISHED_STATES))))
-    .values(content=parameter(deliveries.c.content, "content"))
+    .values(content=sa.bindparam("content"))
 )
-DELETE_STEPS = delete(steps).where(_is_any(steps.c.turn_id))
-DELETE_TRACES = delete(steps).where(
+DELETE_STEPS = sa.delete(steps).where(_is_any(steps.c.turn_id))
+DELETE_TRACES = sa.delete(steps).where(
     matches(steps),
-    steps.c.turn_id >= parameter(steps.c.turn_id, "first_turn"),
+    steps.c.turn_id >= sa.bindparam("first_turn"),
     steps.c.key == text_literal(TRACE_KEY),
     contains_text(steps.c.subject_ids, "mark"),
 )
-DELIVERED_OF_TURNS = select(deliveries.c.room_id, deliveries.c.external_id).where(
-    _is_any(deliveries.c.turn_id), deliveries.c.external_id != literal_column("''")
+DELIVERED_OF_TURNS = sa.select(deliveries.c.room_id, deliveries.c.external_id).where(
+    _is_any(deliveries.c.turn_id), deliveries.c.external_id != sa.literal_column("''")
 )
-MARKED_IN_ROOM = select(memories.c.id, memories.c.content).where(
+MARKED_IN_ROOM = sa.select(memories.c.id, memories.c.content).where(
     matches(memories, "room_id", "kind"),
-    memories.c.position >= parameter(memories.c.position, "first"),
+    memories.c.position >= sa.bindparam("first"),
     contains_text(memories.c.content, "mark"),
 )
-FIRST_POSITION = select(func.min(memories.c.position)).where(_is_any(memories.c.id))
-SET_CONTENT = update(memories).where(matches(memories, "id")).values(content=parameter(memories.c.content, "content"))
-SET_REPLY = SET_CONTENT.values(
-    metadata=parameter(memories.c.metadata, "metadata"), terms=parameter(memories.c.terms, "terms")
-)
-SET_PART = (
-    update(deliveries).where(matches(deliveries, "id")).values(content=parameter(deliveries.c.content, "content"))
-)
-OPEN_RECEIPTS = select(receipts.c.id).where(matches(receipts, "author_id"), is_flag(receipts.c.is_open))
-AUTHORS_RECEIPTS = select(receipts.c.id).where(
+FIRST_POSITION = sa.select(sa.func.min(memories.c.position)).where(_is_any(memories.c.id))
+SET_CONTENT = sa.update(memories).where(matches(memories, "id")).values(content=sa.bindparam("content"))
+SET_REPLY = SET_CONTENT.values(metadata=sa.bindparam("metadata"), terms=sa.bindparam("terms"))
+SET_PART = sa.update(deliveries).where(matches(deliveries, "id")).values(content=sa.bindparam("content"))
+OPEN_RECEIPTS = sa.select(receipts.c.id).where(matches(receipts, "author_id"), is_flag(receipts.c.is_open))
+AUTHORS_RECEIPTS = sa.select(receipts.c.id).where(
     RECEIPT_WINDOWS.condition, _names(receipts.c.author_id), receipts.c.rule != text_literal(Rule.ERASED)
 )
-OWN_MEMORIES = select(memories.c.id, memories.c.content).where(
-    MEMORY_WINDOWS.condition, or_(_names(memories.c.entity_id), contains_text(memories.c.content, "forward"))
+OWN_MEMORIES = sa.select(memories.c.id, memories.c.content).where(
+    MEMORY_WINDOWS.condition, sa.or_(_names(memories.c.entity_id), contains_text(memories.c.content, "forward"))
 )
-QUOTING_MEMORIES = select(memories.c.id, memories.c.room_id, memories.c.content).where(
+QUOTING_MEMORIES = sa.select(memories.c.id, memories.c.room_id, memories.c.content).where(
     MEMORY_WINDOWS.condition, contains_text(memories.c.content, "quotation")
 )
-OTHER_REPLIES = select(*MEMORY).where(
-    MEMORY_WINDOWS.condition,
-    memories.c.turn_id.is_not(None),
-    memories.c.entity_id != parameter(memories.c.entity_id, "entity"),
+OTHER_REPLIES = sa.select(*MEMORY).where(
+    MEMORY_WINDOWS.condition, memories.c.turn_id.is_not(None), memories.c.entity_id != sa.bindparam("entity")
 )
-KINDS = select(memories.c.id, memories.c.kind).where(_is_any(memories.c.id))
-CONTENTS = select(memories.c.id, memories.c.content).where(_is_any(memories.c.id))
-MEMORIES_OF_TURNS = select(memories.c.id, memories.c.kind, memories.c.entity_id).where(_is_any(memories.c.turn_id))
+KINDS = sa.select(memories.c.id, memories.c.kind).where(_is_any(memories.c.id))
+CONTENTS = sa.select(memories.c.id, memories.c.content).where(_is_any(memories.c.id))
+MEMORIES_OF_TURNS = sa.select(memories.c.id, memories.c.kind, memories.c.entity_id).where(_is_any(memories.c.turn_id))
 DELETE_READ_TRACES = _delete_in(
     STEP_WINDOWS,
     steps,
     steps.c.key == text_literal(TRACE_KEY),
-    or_(contains_text(steps.c.subject_ids, "mark"), contains_text(steps.c.subject_ids, "anybody")),
+    sa.or_(contains_text(steps.c.subject_ids, "mark"), contains_text(steps.c.subject_ids, "anybody")),
 )
 DELETE_TRACES_OF = _delete_in(
     STEP_WINDOWS, steps, steps.c.key == text_literal(TRACE_KEY), contains_text(steps.c.subject_ids, "mark")
@@ -227,38 +207,38 @@ DELETE_RELATIONSHIPS = _delete_in(
     RELATIONSHIP_WINDOWS, relationships, _names(relationships.c.source_id, relationships.c.target_id)
 )
 DELETE_TASKS = _delete_in(TASK_WINDOWS, tasks, _names(tasks.c.entity_id))
-ROOMS_OF_ENTITY = select(participants.c.room_id).where(PARTICIPANT_WINDOWS.condition, _names(participants.c.entity_id))
-DELETE_PARTICIPATION = delete(participants).where(_is_any(participants.c.room_id), _names(participants.c.entity_id))
-DELETE_ACTIVITY = delete(activity).where(matches(activity), _names(activity.c.entity_id))
-DELETE_DISCLOSURES = delete(disclosures).where(matches(disclosures), _names(disclosures.c.entity_id))
+ROOMS_OF_ENTITY = sa.select(participants.c.room_id).where(
+    PARTICIPANT_WINDOWS.condition, _names(participants.c.entity_id)
+)
+DELETE_PARTICIPATION = sa.delete(participants).where(_is_any(participants.c.room_id), _names(participants.c.entity_id))
+DELETE_ACTIVITY = sa.delete(activity).where(matches(activity), _names(activity.c.entity_id))
+DELETE_DISCLOSURES = sa.delete(disclosures).where(matches(disclosures), _names(disclosures.c.entity_id))
 # A take-over that holds goes on, without names and words.
 TAKEN_OVER_OR_BY = (matches(take_overs), _names(take_overs.c.person_id, take_overs.c.by_id))
-DELETE_TAKE_OVERS = delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
-CLEAR_TAKE_OVERS = update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
+DELETE_TAKE_OVERS = sa.delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
+CLEAR_TAKE_OVERS = sa.update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
-PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id, proposals.c.action).where(
+PROPOSALS_OF_ENTITY = sa.select(proposals.c.position, proposals.c.turn_id, proposals.c.action).where(
     PROPOSAL_WINDOWS.condition,
-    or_(contains_text(proposals.c.subject_ids, "mark"), contains_text(proposals.c.author_ids, "mark")),
+    sa.or_(contains_text(proposals.c.subject_ids, "mark"), contains_text(proposals.c.author_ids, "mark")),
 )
 # What the person has decided about stays, without their name.
-DECIDED_PROPOSALS = select(*PROPOSAL).where(matches(proposals, "decided_by_id"))
+DECIDED_PROPOSALS = sa.select(*PROPOSAL).where(matches(proposals, "decided_by_id"))
 CLEAR_DECIDED_BY = (
-    update(proposals)
+    sa.update(proposals)
     .where(matches(proposals, "decided_by_id"))
     .values(decided_by="", decided_by_id=None, editor="", edited_until=None)
 )
-DELETE_PROPOSALS = delete(proposals).where(proposals.c.position.in_(items_parameter(proposals.c.position)))
+DELETE_PROPOSALS = sa.delete(proposals).where(proposals.c.position.in_(sa.bindparam("items")))
 DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
-UNREADABLE_OF_PLATFORM = select(unreadable_events.c.position, unreadable_events.c.raw).where(
+UNREADABLE_OF_PLATFORM = sa.select(unreadable_events.c.position, unreadable_events.c.raw).where(
     matches(unreadable_events, "platform")
 )
-DELETE_UNREADABLE = delete(unreadable_events).where(
-    unreadable_events.c.position.in_(items_parameter(unreadable_events.c.position))
-)
+DELETE_UNREADABLE = sa.delete(unreadable_events).where(unreadable_events.c.position.in_(sa.bindparam("items")))
 EMPTY_LOG = (
-    update(logs)
-    .where(logs.c.position == bindparam("position_"))
-    .values(body=parameter(logs.c.body, "body"), entity_id=None)
+    sa.update(logs)
+    .where(logs.c.position == sa.bindparam("position_"))
+    .values(body=sa.bindparam("body"), entity_id=None)
 )
 
 

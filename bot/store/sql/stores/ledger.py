@@ -12,26 +12,8 @@ from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    delete,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    text,
-    tuple_,
-    type_coerce,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.tasks import crash_point
@@ -65,15 +47,13 @@ from bot.errors import AlreadyReferred
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, searches, writes, writes_not_durably
 from bot.store.sql.core.mapping import (
+    LIMIT,
     InsertStatement,
     RowMapping,
     count_changed,
     insert_if_new,
     is_flag,
-    items_parameter,
-    limit_parameter,
     matches,
-    parameter,
     rows_of,
     text_literal,
     upsert,
@@ -135,35 +115,33 @@ MAX_KEYS = 64  # of a statement
 INSERT_IF_NEW = insert_if_new(receipts, RECEIPT.stored_names)
 INSERT_RECEIPT = InsertStatement(receipts, RECEIPT.stored_names)
 SET_STATE = (
-    update(receipts)
+    sa.update(receipts)
     .where(matches(receipts, "id"))
-    .values({name: parameter(receipts.c[name], name) for name in RECEIPT_STATE_NAMES})
+    .values({name: sa.bindparam(name) for name in RECEIPT_STATE_NAMES})
 )
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
-FIND_RECEIPT = select(*RECEIPT).where(matches(receipts, "id"))
-FIND_BY_MEMORY = select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
-RECEIPTS_BY_POSITION = select(*RECEIPT, receipts.c.position).where(
-    receipts.c.position.in_(items_parameter(receipts.c.position))
-)
-FIND_PLACE = select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
+FIND_RECEIPT = sa.select(*RECEIPT).where(matches(receipts, "id"))
+FIND_BY_MEMORY = sa.select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(LIMIT)
+RECEIPTS_BY_POSITION = sa.select(*RECEIPT, receipts.c.position).where(receipts.c.position.in_(sa.bindparam("items")))
+FIND_PLACE = sa.select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
 UNEVALUATED = (
-    select(*RECEIPT)
+    sa.select(*RECEIPT)
     .where(matches(receipts), is_flag(receipts.c.is_evaluated, is_set=False))
     .order_by(receipts.c.position)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 MARK_EVALUATED = (
-    update(receipts)
-    .where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
-    .values(is_evaluated=literal_column("1"))
+    sa.update(receipts)
+    .where(matches(receipts), receipts.c.id.in_(sa.bindparam("items")))
+    .values(is_evaluated=sa.literal_column("1"))
 )
 
 
 def _receipts_query(*, is_open: bool | None, in_room: bool) -> Select[Any]:
-    query = select(*RECEIPT).where(IN_ROOM if in_room else matches(receipts))
+    query = sa.select(*RECEIPT).where(IN_ROOM if in_room else matches(receipts))
     if is_open is not None:
         query = query.where(is_flag(receipts.c.is_open, is_set=is_open))
-    return query.order_by(NEWEST_FIRST).limit(limit_parameter())
+    return query.order_by(NEWEST_FIRST).limit(LIMIT)
 
 
 RECEIPT_LISTS = {
@@ -179,11 +157,11 @@ def select_by_keys(count: int) -> CompoundSelect[Any]:
     queries = []
     for key in (EVENT_KEY, MESSAGE_KEY):
         events = (
-            and_(matches(receipts), *(column == parameter(column, f"{column.name}_{number}") for column in key))
+            sa.and_(matches(receipts), *(column == sa.bindparam(f"{column.name}_{number}") for column in key))
             for number in range(count)
         )
-        queries.append(select(*RECEIPT).where(or_(*events)))
-    return union_all(*queries)
+        queries.append(sa.select(*RECEIPT).where(sa.or_(*events)))
+    return sa.union_all(*queries)
 
 
 def find_by_keys(connection: Connection, agent: int, keys: Sequence[EventKey]) -> dict[object, Receipt]:
@@ -249,12 +227,12 @@ def select_page(
 ) -> Select[Any]:
     """Return the query for the positions of a page; `last` are time and position of the receipt before it."""
     columns = receipts.c
-    statement = select(columns.position).where(*_conditions(agent, query)).limit(limit)
+    statement = sa.select(columns.position).where(*_conditions(agent, query)).limit(limit)
     is_by_position = query.room_id is not None and query.since is None and query.until is None
     keys: list[Any] = [columns.position] if is_by_position else [columns.received_at, columns.position]
     if last is not None:
-        place = tuple_(*(literal(value, key.type) for key, value in zip(keys, last[-len(keys) :], strict=True)))
-        key = tuple_(*keys)
+        place = sa.tuple_(*(sa.literal(value, key.type) for key, value in zip(keys, last[-len(keys) :], strict=True)))
+        key = sa.tuple_(*keys)
         statement = statement.where(key > place if is_oldest_first else key < place)
     return statement.order_by(*(key if is_oldest_first else key.desc() for key in keys))
 
@@ -263,7 +241,11 @@ def select_counts(agent: int, query: ReceiptQuery) -> Select[Any]:
     """Return the query for the number of receipts by outcome and rule, with the position of the latest."""
     columns = receipts.c
     group = (columns.outcome, columns.rule)
-    return select(*group, func.count(), func.max(columns.position)).where(*_conditions(agent, query)).group_by(*group)
+    return (
+        sa.select(*group, sa.func.count(), sa.func.max(columns.position))
+        .where(*_conditions(agent, query))
+        .group_by(*group)
+    )
 
 
 def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]]:
@@ -283,16 +265,16 @@ def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]
         yield columns.rule.in_(list(query.rules))
     if query.platforms:
         yield _unindexed(columns.platform).in_(list(query.platforms))
-    notes = type_coerce(columns.notes, Text)
+    notes = sa.type_coerce(columns.notes, sa.Text)
     if query.is_filtered:
-        yield or_(_unindexed(columns.rule) == Rule.FILTERED, notes.like('%"filter %'))
+        yield sa.or_(_unindexed(columns.rule) == Rule.FILTERED, notes.like('%"filter %'))
     if query.is_degraded:
         yield notes.like(r"%\% of BUDGET\_%", escape="\\")
 
 
 def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return the column in a form for which no index is chosen: in that of the event's key rows are not in order."""
-    return func.coalesce(column, column)
+    return sa.func.coalesce(column, column)
 
 
 def _receipts_at(connection: Connection, positions: Sequence[int]) -> dict[int, Receipt]:
@@ -358,20 +340,20 @@ def _insert_if_new(insert: Any) -> Executable:
     return statement.returning(deliveries.c.seq)  # type: ignore[no-any-return]
 
 
-NEXT_NUMBER = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
-    deliveries.c.agent_id == bindparam("agent_id"), deliveries.c.room_id == parameter(deliveries.c.room_id, "room_id")
+NEXT_NUMBER = sa.select(sa.func.coalesce(sa.func.max(deliveries.c.seq), 0) + 1).where(
+    deliveries.c.agent_id == sa.bindparam("agent_id"), deliveries.c.room_id == sa.bindparam("room_id")
 )
 INSERT_DELIVERY = InsertStatement(deliveries, INSERTED_NAMES, _insert_if_new, seq=NEXT_NUMBER.scalar_subquery())
 UPDATE_DELIVERY = (
-    update(deliveries)
+    sa.update(deliveries)
     .where(matches(deliveries, "id"))
-    .values({name: parameter(deliveries.c[name], name) for name in DELIVERY_STATE_NAMES})
+    .values({name: sa.bindparam(name) for name in DELIVERY_STATE_NAMES})
 )
-ALL_DELIVERIES = select(*DELIVERY).where(matches(deliveries)).order_by(DELIVERY_POSITION)
-HELD_DELIVERIES = ALL_DELIVERIES.where(text(UNFINISHED), deliveries.c.state == text_literal(DeliveryState.UNKNOWN))
+ALL_DELIVERIES = sa.select(*DELIVERY).where(matches(deliveries)).order_by(DELIVERY_POSITION)
+HELD_DELIVERIES = ALL_DELIVERIES.where(sa.text(UNFINISHED), deliveries.c.state == text_literal(DeliveryState.UNKNOWN))
 OPEN_DELIVERIES = ALL_DELIVERIES.where(is_flag(deliveries.c.is_open))
-DELIVERIES_OF_ROOM = select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq)
-DELIVERIES_OF_TURN = select(*DELIVERY).where(matches(deliveries, "turn_id")).order_by(DELIVERY_POSITION)
+DELIVERIES_OF_ROOM = sa.select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq)
+DELIVERIES_OF_TURN = sa.select(*DELIVERY).where(matches(deliveries, "turn_id")).order_by(DELIVERY_POSITION)
 
 
 def insert_delivery(connection: Connection, agent: int, delivery: Delivery) -> int | None:
@@ -438,54 +420,52 @@ def list_unsent(connection: Connection, agent: int) -> list[Delivery]:
 
 
 FIND_INBOUND_ROWS = (
-    select(*WORLD, *ROOM, *ENTITY, *MEMORY)
+    sa.select(*WORLD, *ROOM, *ENTITY, *MEMORY)
     .select_from(memories)
-    .join(rooms, and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
-    .join(worlds, and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
-    .join(
-        entities, and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == parameter(entities.c.id, "author"))
-    )
+    .join(rooms, sa.and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
+    .join(worlds, sa.and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
+    .join(entities, sa.and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == sa.bindparam("author")))
     .where(matches(memories, "id"))
 )
 CURSOR = RowMapping(cursors, StreamCursor)
 CURSOR_KEY = ("agent_id", "platform", "account", "name")
 SAVE_CURSOR = upsert(cursors, CURSOR_KEY, CURSOR.stored_names)
-FIND_CURSOR = select(cursors.c.value).where(matches(cursors, "platform", "account", "name"))
+FIND_CURSOR = sa.select(cursors.c.value).where(matches(cursors, "platform", "account", "name"))
 # By room, so that an index is used.
-RECEIPTS_OF_MESSAGE = select(*RECEIPT, receipts.c.position).where(
-    matches(receipts, "message_id"), receipts.c.room_id.in_(select(rooms.c.id).where(matches(rooms)))
+RECEIPTS_OF_MESSAGE = sa.select(*RECEIPT, receipts.c.position).where(
+    matches(receipts, "message_id"), receipts.c.room_id.in_(sa.select(rooms.c.id).where(matches(rooms)))
 )
 # By room as well: each reads one entry at the end of an index.
-LAST_MESSAGE_IDS = select(
+LAST_MESSAGE_IDS = sa.select(
     rooms.c.id,
-    select(receipts.c.message_id)
+    sa.select(receipts.c.message_id)
     .where(
         receipts.c.agent_id == rooms.c.agent_id,
         receipts.c.room_id == rooms.c.id,
-        receipts.c.revision == literal_column("0"),
+        receipts.c.revision == sa.literal_column("0"),
         receipts.c.origin == text_literal(EventOrigin.PLATFORM),
     )
     .order_by(receipts.c.position.desc())
-    .limit(literal_column("1"))
+    .limit(sa.literal_column("1"))
     .correlate(rooms)
     .scalar_subquery(),
-).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+).where(matches(rooms), rooms.c.id.in_(sa.bindparam("items")))
 UNDELIVERED = (
-    select(*DELIVERY)
-    .where(matches(deliveries), text(UNFINISHED))
+    sa.select(*DELIVERY)
+    .where(matches(deliveries), sa.text(UNFINISHED))
     .order_by(deliveries.c.position.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 DISCLOSURE = RowMapping(disclosures, Disclosure)
 SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOSURE.stored_names)
-FIND_DISCLOSURES = select(*DISCLOSURE).where(
-    matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
+FIND_DISCLOSURES = sa.select(*DISCLOSURE).where(
+    matches(disclosures), disclosures.c.entity_id.in_(sa.bindparam("items"))
 )
-COUNT_DISCLOSED = select(func.count()).select_from(disclosures).where(matches(disclosures, "kind"))
+COUNT_DISCLOSED = sa.select(sa.func.count()).select_from(disclosures).where(matches(disclosures, "kind"))
 CARE_COUNT = RowMapping(care_counts, CareCount)
 FIND_CARE_COUNTS = (
-    select(*CARE_COUNT)
-    .where(matches(care_counts), care_counts.c.day >= parameter(care_counts.c.day, "since"))
+    sa.select(*CARE_COUNT)
+    .where(matches(care_counts), care_counts.c.day >= sa.bindparam("since"))
     .order_by(care_counts.c.day, care_counts.c.category)
 )
 
@@ -500,17 +480,15 @@ def _add_count(insert: Any) -> Executable:
 ADD_CARE_COUNT = InsertStatement(care_counts, CARE_COUNT.stored_names, _add_count)
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
-STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
+STEPS_OF_TURN = sa.select(*STEP).where(matches(steps, "turn_id"))
 UNREADABLE = RowMapping(unreadable_events, UnreadableEvent)
 NEWEST_UNREADABLE = unreadable_events.c.position.desc()
 INSERT_UNREADABLE = insert_if_new(unreadable_events, UNREADABLE.stored_names)
-LIST_UNREADABLE = (
-    select(*UNREADABLE).where(matches(unreadable_events)).order_by(NEWEST_UNREADABLE).limit(limit_parameter())
-)
-DELETE_SURPLUS_UNREADABLE = delete(unreadable_events).where(
+LIST_UNREADABLE = sa.select(*UNREADABLE).where(matches(unreadable_events)).order_by(NEWEST_UNREADABLE).limit(LIMIT)
+DELETE_SURPLUS_UNREADABLE = sa.delete(unreadable_events).where(
     matches(unreadable_events),
     unreadable_events.c.position
-    <= select(unreadable_events.c.position)
+    <= sa.select(unreadable_events.c.position)
     .where(matches(unreadable_events))
     .order_by(NEWEST_UNREADABLE)
     .limit(1)
@@ -599,7 +577,9 @@ def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit)
         return
     if connection.dialect.name == "postgresql":
         for person in sorted(people):
-            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"referral {person}", agent))))
+            connection.execute(
+                sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"referral {person}", agent)))
+            )
     found = DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)
     known = {item.entity_id: item for item in found if item.kind is DeliveryKind.REFERRAL}
     for item in turn_commit.disclosures:
@@ -618,11 +598,11 @@ INSERT_PROPOSAL = insert_if_new(proposals, PROPOSAL.stored_names)
 
 
 def _list_proposals(*conditions: Any) -> Select[Any]:
-    listed = select(*PROPOSAL).where(matches(proposals), *conditions)
-    return listed.order_by(proposals.c.position.desc()).limit(limit_parameter())
+    listed = sa.select(*PROPOSAL).where(matches(proposals), *conditions)
+    return listed.order_by(proposals.c.position.desc()).limit(LIMIT)
 
 
-ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(text(IS_WAITING))
+ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(sa.text(IS_WAITING))
 PROPOSALS_IN_STATE = _list_proposals(matches(proposals, "state"))
 PROPOSALS_OF_TURN = _list_proposals(matches(proposals, "turn_id"))
 PROPOSAL_STATE_NAMES = (
@@ -630,17 +610,11 @@ PROPOSAL_STATE_NAMES = (
     *("editor", "edited_until", "replaced_by"),
 )
 UPDATE_PROPOSAL = (
-    update(proposals)
-    .where(
-        matches(proposals, "id"),
-        text(IS_WAITING),
-        proposals.c.revision == parameter(proposals.c.revision, "expected_revision"),
-    )
-    .values({name: parameter(proposals.c[name], name) for name in PROPOSAL_STATE_NAMES})
+    sa.update(proposals)
+    .where(matches(proposals, "id"), sa.text(IS_WAITING), proposals.c.revision == sa.bindparam("expected_revision"))
+    .values({name: sa.bindparam(name) for name in PROPOSAL_STATE_NAMES})
 )
-UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(
-    proposals.c.editor == parameter(proposals.c.editor, "expected_editor")
-)
+UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(proposals.c.editor == sa.bindparam("expected_editor"))
 MAX_WAITING = 10_000
 
 
@@ -836,7 +810,7 @@ class SqlLedger(SqlStorePart):
         if receipt is None or not receipt.outcome.is_final:
             return False
         of_receipt = (receipts.c.agent_id == self._agent, receipts.c.id == receipt_id)
-        connection.execute(update(receipts).where(*of_receipt).values(model_calls=(*receipt.model_calls, *calls)))
+        connection.execute(sa.update(receipts).where(*of_receipt).values(model_calls=(*receipt.model_calls, *calls)))
         return True
 
     @writes

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, delete, func, literal_column, or_, select, union_all
+import sqlalchemy as sa
+from sqlalchemy import Connection, Select
 
 from bot.domain.hiding import HIDDEN_TEXT, find_sources, hide_memory
 from bot.domain.memory import (
@@ -33,14 +34,12 @@ from bot.store.sql.core.base import (
     writes_not_durably,
 )
 from bot.store.sql.core.mapping import (
+    LIMIT,
     Row,
     RowMapping,
     count_changed,
     is_item,
-    items_parameter,
-    limit_parameter,
     matches,
-    parameter,
     rows_of,
     storable_text,
     upsert,
@@ -53,27 +52,27 @@ MEMORY = RowMapping(memories, Memory, unread=["terms", "vote"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
-ARE_ITEMS = and_(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
+ARE_ITEMS = sa.and_(matches(memories), memories.c.id.in_(sa.bindparam("items")))
 SCAN_WINDOW = 1000  # positions of all agents that one query examines
 EXPORT_WINDOW = 20_000  # likewise, of an export
 MAX_POSITION = 2**62
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST_FIRST = memories.c.position.desc()
-BEFORE = memories.c.position < parameter(memories.c.position, "before")
-IN_WINDOW = and_(
-    memories.c.position <= parameter(memories.c.position, "newest"),
-    memories.c.position > parameter(memories.c.position, "oldest"),
-    memories.c.agent_id + search.ZERO == parameter(memories.c.agent_id, "agent"),
+BEFORE = memories.c.position < sa.bindparam("before")
+IN_WINDOW = sa.and_(
+    memories.c.position <= sa.bindparam("newest"),
+    memories.c.position > sa.bindparam("oldest"),
+    memories.c.agent_id + search.ZERO == sa.bindparam("agent"),
 )
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY.stored_names)
-FIND_MEMORIES = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
-AT_POSITIONS = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(is_item(memories.c.position))
-FIND_AUTHORS = select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
-COUNT_OF_KIND = select(func.count()).where(matches(memories, "kind"))
-COUNT_IN_ROOM = select(func.count()).where(IN_ROOM_OF_KIND)
-RECENT = select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(limit_parameter())
-RECENT_BEFORE = RECENT.where(memories.c.created_at < parameter(memories.c.created_at, "before"))
+FIND_MEMORIES = sa.select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
+AT_POSITIONS = sa.select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(is_item(memories.c.position))
+FIND_AUTHORS = sa.select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
+COUNT_OF_KIND = sa.select(sa.func.count()).where(matches(memories, "kind"))
+COUNT_IN_ROOM = sa.select(sa.func.count()).where(IN_ROOM_OF_KIND)
+RECENT = sa.select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(LIMIT)
+RECENT_BEFORE = RECENT.where(memories.c.created_at < sa.bindparam("before"))
 CONVERSATION_LIMITS = {
     MemoryKind.ACTION_RESULT: MAX_CONVERSATION_RESULTS,
     MemoryKind.REACTION: MAX_CONVERSATION_REACTIONS,
@@ -82,53 +81,48 @@ CONVERSATION_LIMITS = {
 
 def _select_last(kind: MemoryKind, limit: Any) -> Select[Any]:
     """Select the last memories of one kind in a room."""
-    condition = and_(matches(memories, "room_id"), memories.c.kind == kind.value)
-    last = select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
-    return select(*last.c)
+    condition = sa.and_(matches(memories, "room_id"), memories.c.kind == kind.value)
+    last = sa.select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
+    return sa.select(*last.c)
 
 
-CONVERSATION = union_all(
-    _select_last(MemoryKind.MESSAGE, limit_parameter()),
-    *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items()),
+CONVERSATION = sa.union_all(
+    _select_last(MemoryKind.MESSAGE, LIMIT), *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items())
 )
 MEMORIES_OF_TURN = (
-    select(*WITH_VECTOR)
+    sa.select(*WITH_VECTOR)
     .outerjoin(embeddings, HAS_VECTOR)
     .where(matches(memories, "turn_id"))
     .order_by(memories.c.position)
 )
-NEWEST_BEFORE = select(memories.c.position).where(BEFORE).order_by(NEWEST_FIRST).limit(1)
+NEWEST_BEFORE = sa.select(memories.c.position).where(BEFORE).order_by(NEWEST_FIRST).limit(1)
 UNEMBEDDED = (
-    select(*MEMORY)
-    .outerjoin(embeddings, and_(HAS_VECTOR, embeddings.c.model == parameter(embeddings.c.model, "model")))
-    .where(IN_WINDOW, or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)), embeddings.c.memory.is_(None))
+    sa.select(*MEMORY)
+    .outerjoin(embeddings, sa.and_(HAS_VECTOR, embeddings.c.model == sa.bindparam("model")))
+    .where(
+        IN_WINDOW, sa.or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)), embeddings.c.memory.is_(None)
+    )
     .order_by(NEWEST_FIRST)
 )
 FACTS = (
-    select(*MEMORY, memories.c.position)
-    .where(matches(memories, "entity_id"), literal_column(IS_FACT), BEFORE)
+    sa.select(*MEMORY, memories.c.position)
+    .where(matches(memories, "entity_id"), sa.literal_column(IS_FACT), BEFORE)
     .order_by(NEWEST_FIRST)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 COUNT_FACTS = (
-    select(memories.c.entity_id, func.count())
-    .where(matches(memories), literal_column(IS_FACT), memories.c.entity_id.in_(items_parameter(memories.c.entity_id)))
+    sa.select(memories.c.entity_id, sa.func.count())
+    .where(matches(memories), sa.literal_column(IS_FACT), memories.c.entity_id.in_(sa.bindparam("items")))
     .group_by(memories.c.entity_id)
 )
-OF_ENTITY = (
-    select(*MEMORY)
-    .where(IN_WINDOW, memories.c.entity_id == parameter(memories.c.entity_id, "entity"))
-    .order_by(NEWEST_FIRST)
-)
+OF_ENTITY = sa.select(*MEMORY).where(IN_WINDOW, memories.c.entity_id == sa.bindparam("entity")).order_by(NEWEST_FIRST)
 EXPIRED = (
-    select(memories.c.id)
-    .where(matches(memories, "kind"), memories.c.created_at < parameter(memories.c.created_at, "before"))
-    .limit(limit_parameter())
+    sa.select(memories.c.id)
+    .where(matches(memories, "kind"), memories.c.created_at < sa.bindparam("before"))
+    .limit(LIMIT)
 )
-DELETE_MEMORIES = delete(memories).where(ARE_ITEMS)
-DERIVED_MEMORIES = select(memories.c.id).where(
-    matches(memories), memories.c.source_id.in_(items_parameter(memories.c.source_id))
-)
+DELETE_MEMORIES = sa.delete(memories).where(ARE_ITEMS)
+DERIVED_MEMORIES = sa.select(memories.c.id).where(matches(memories), memories.c.source_id.in_(sa.bindparam("items")))
 
 
 def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID]) -> int:

@@ -11,21 +11,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Text,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
 from sqlalchemy.sql.expression import Executable
 
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
@@ -35,13 +22,12 @@ from bot.store.protocols import MAX_NAME_MATCHES
 from bot.store.sql.core.base import AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import (
     EPOCH,
+    LIMIT,
     InsertStatement,
     RowMapping,
     contains_text,
     dumps,
     insert_if_new,
-    items_parameter,
-    limit_parameter,
     matches,
     merge_json,
     parameter,
@@ -63,8 +49,8 @@ def _add_activity(insert: Any) -> Executable:
     return insert.on_conflict_do_update(  # type: ignore[no-any-return]
         index_elements=["agent_id", "entity_id"],
         set_={
-            "first_at": case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
-            "last_at": case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
+            "first_at": sa.case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
+            "last_at": sa.case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
             "messages": stored.messages + new.messages,
             "answered": stored.answered + new.answered,
         },
@@ -82,9 +68,8 @@ def _touch_participant(insert: Any) -> Executable:
 
 UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY.stored_names)
 INSERT_ENTITY_IF_MISSING = insert_if_new(entities, ENTITY.stored_names)
-NEXT_ACTIVE_PEOPLE = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
-    participants.c.agent_id == bindparam("agent_id"),
-    participants.c.room_id == parameter(participants.c.room_id, "room_id"),
+NEXT_ACTIVE_PEOPLE = sa.select(sa.func.coalesce(sa.func.max(participants.c.active), 0) + 1).where(
+    participants.c.agent_id == sa.bindparam("agent_id"), participants.c.room_id == sa.bindparam("room_id")
 )
 TOUCH_PARTICIPANT = InsertStatement(
     participants,
@@ -94,45 +79,49 @@ TOUCH_PARTICIPANT = InsertStatement(
 )
 find_entities = ENTITY.find_by_id
 FIND_PARTICIPANTS = (
-    select(*ENTITY)
-    .join(participants, and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id))
+    sa.select(*ENTITY)
+    .join(
+        participants, sa.and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id)
+    )
     .where(matches(participants, "room_id"), participants.c.active > 0)
     .order_by(participants.c.active.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 FIND_BY_NAME = (
-    select(*ENTITY)
+    sa.select(*ENTITY)
     .where(
         matches(entities),
-        or_(entities.c.external_id == bindparam("name", type_=Text()), contains_text(entities.c.names, "written")),
+        sa.or_(
+            entities.c.external_id == sa.bindparam("name", type_=sa.Text()), contains_text(entities.c.names, "written")
+        ),
     )
     .order_by(entities.c.id)
 )
 UPSERT_COMPONENT = upsert(
     components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT.stored_names
 )
-FIND_COMPONENTS = select(*COMPONENT).where(matches(components, "entity_id")).order_by(components.c.position)
+FIND_COMPONENTS = sa.select(*COMPONENT).where(matches(components, "entity_id")).order_by(components.c.position)
 UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id"), RELATIONSHIP.stored_names)
 FIND_RELATIONSHIPS = (
-    select(*RELATIONSHIP)
+    sa.select(*RELATIONSHIP)
     .where(matches(relationships, "source_id"))
     .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
 )
 
 ADD_ACTIVITY = InsertStatement(activity, ACTIVITY.stored_names, _add_activity)
-FIND_ACTIVITY = select(*ACTIVITY).where(matches(activity, "entity_id"))
+FIND_ACTIVITY = sa.select(*ACTIVITY).where(matches(activity, "entity_id"))
 ACTIVE_ENTITIES = (
-    select(*ENTITY, *ACTIVITY)
+    sa.select(*ENTITY, *ACTIVITY)
     .join_from(
-        activity, entities, and_(entities.c.agent_id == activity.c.agent_id, entities.c.id == activity.c.entity_id)
+        activity, entities, sa.and_(entities.c.agent_id == activity.c.agent_id, entities.c.id == activity.c.entity_id)
     )
     .where(
         matches(activity),
-        tuple_(activity.c.last_at, activity.c.entity_id)
-        < tuple_(parameter(activity.c.last_at, "before"), parameter(activity.c.entity_id, "before_id")),
+        sa.tuple_(activity.c.last_at, activity.c.entity_id)
+        < sa.tuple_(parameter(activity.c.last_at, "before"), parameter(activity.c.entity_id, "before_id")),
     )
     .order_by(activity.c.last_at.desc(), activity.c.entity_id.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 
 
@@ -262,16 +251,16 @@ def _upsert_world() -> InsertStatement:
         values = {
             "platform": new.platform,
             "external_id": new.external_id,
-            "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
+            "name": sa.func.coalesce(sa.func.nullif(new.name, ""), worlds.c.name),
             "metadata": new.metadata,
             **{name: merge_json(worlds.c[name], patch) for name, patch in patches.items()},
         }
-        is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
+        is_changed = sa.or_(*(worlds.c[name] != value for name, value in values.items()))
         return insert.on_conflict_do_update(  # type: ignore[no-any-return]
             index_elements=["agent_id", "id"], set_=values, where=is_changed
         )
 
-    merged = {name: merge_json(literal("{}", Text()), patch) for name, patch in patches.items()}
+    merged = {name: merge_json(sa.literal("{}", sa.Text()), patch) for name, patch in patches.items()}
     return InsertStatement(worlds, WORLD.stored_names, extend, **merged)
 
 
@@ -284,56 +273,58 @@ def upsert_room(active: ColumnElement[int], *, is_active: bool) -> InsertStateme
     def extend(insert: Any) -> Executable:
         new = insert.excluded
         values = {name: new[name] for name in ROOM.names if name != "id"}
-        values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
+        values["name"] = sa.func.coalesce(sa.func.nullif(new.name, ""), rooms.c.name)
         changes = [rooms.c[name].is_distinct_from(value) for name, value in values.items()]
         if is_active:
             changes.insert(0, rooms.c.active < new.active - 1)
             values["active"] = new.active
         return insert.on_conflict_do_update(  # type: ignore[no-any-return]
-            index_elements=["agent_id", "id"], set_=values, where=or_(*changes)
+            index_elements=["agent_id", "id"], set_=values, where=sa.or_(*changes)
         )
 
     return InsertStatement(rooms, ROOM.stored_names, extend, active=active)
 
 
 UPSERT_WORLD = _upsert_world()
-NEXT_ACTIVE = select(func.coalesce(func.max(rooms.c.active), 0) + 1).where(rooms.c.agent_id == bindparam("agent_id"))
+NEXT_ACTIVE = sa.select(sa.func.coalesce(sa.func.max(rooms.c.active), 0) + 1).where(
+    rooms.c.agent_id == sa.bindparam("agent_id")
+)
 UPSERT_ROOM = upsert_room(NEXT_ACTIVE.scalar_subquery(), is_active=True)
-UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
+UPSERT_LISTED_ROOM = upsert_room(sa.literal_column("0"), is_active=False)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "state"), unchanged=["active"]
 )
 find_worlds, find_rooms = WORLD.find_by_id, ROOM.find_by_id
-ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
-ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
-ROOM_IDS_OF_WORLD = select(rooms.c.id).where(matches(rooms, "world_id"))
+ALL_ROOMS = sa.select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
+ROOMS_OF_WORLD = sa.select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
+ROOM_IDS_OF_WORLD = sa.select(rooms.c.id).where(matches(rooms, "world_id"))
 ROOMS_OF_ENTITY = (
-    select(*ROOM, rooms.c.active)
-    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    sa.select(*ROOM, rooms.c.active)
+    .join(participants, sa.and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
     .where(matches(participants, "entity_id"), participants.c.active > 0)
 )
 # Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
-WORLDS_THAT_NAME = select(*WORLD).where(
-    matches(worlds), or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
+WORLDS_THAT_NAME = sa.select(*WORLD).where(
+    matches(worlds), sa.or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
 )
 # Together, since it is executed for each message; `participant` is the agent.
 FIND_PLACES = (
-    select(*WORLD, *ROOM, participants.c.state)
+    sa.select(*WORLD, *ROOM, participants.c.state)
     .select_from(rooms)
-    .join(worlds, and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id))
+    .join(worlds, sa.and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id))
     .outerjoin(
         participants,
-        and_(
+        sa.and_(
             participants.c.agent_id == rooms.c.agent_id,
             participants.c.room_id == rooms.c.id,
-            participants.c.entity_id == parameter(participants.c.entity_id, "participant"),
+            participants.c.entity_id == sa.bindparam("participant"),
         ),
     )
-    .where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+    .where(matches(rooms), rooms.c.id.in_(sa.bindparam("items")))
 )
-FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.state).where(
-    matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
+FIND_PARTICIPANT_STATES = sa.select(participants.c.room_id, participants.c.state).where(
+    matches(participants, "entity_id"), participants.c.room_id.in_(sa.bindparam("items"))
 )
 
 
@@ -426,11 +417,11 @@ def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) 
     stored = find_worlds(connection, agent, {room.world_id for room in direct})
     for room in direct:
         world, unnamed = anonymize_private_chat(stored[room.world_id], room)
-        of_room = and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
-        connection.execute(update(rooms).where(of_room).values(name=unnamed.name))
+        of_room = sa.and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
+        connection.execute(sa.update(rooms).where(of_room).values(name=unnamed.name))
         if world != stored[world.id]:
-            of_world = and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
-            connection.execute(update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
+            of_world = sa.and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
+            connection.execute(sa.update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
 
 
 def participant_states(
