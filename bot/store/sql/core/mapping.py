@@ -714,11 +714,6 @@ def rows_of(connection: Connection, statement: Executable, items: Iterable[Any],
     return [row for result in in_batches(connection, statement, items, **values) for row in result.all()]
 
 
-def fetch_all(statement: Executable, values: Mapping[str, Any], connection: Connection) -> Sequence[Row]:
-    """Return all rows of a statement."""
-    return connection.execute(statement, values).all()
-
-
 def count_changed(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> int:
     """Execute a statement that changes rows for a list of any length; return how many it changed."""
     return sum(result.rowcount for result in in_batches(connection, statement, items, **values))
