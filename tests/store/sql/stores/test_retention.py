@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 
 from bot import Content, MemoryKind, Outcome, Receipt, SettingError, Settings, derived_id, system_clock
 from bot.domain.ids import delivery_id
-from bot.platform import Delivery, DeliveryState
+from bot.platform import DeliveryState
 from bot.settings import Layer
 from bot.store import LogKind, Step, StepState
 from bot.store.ledger import TurnCommit
@@ -50,6 +50,7 @@ from bot.store.sql.core.schema import (
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores.retention import ROWS_PER_STEP, Retention
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = system_clock()
 BLANK = {
@@ -78,18 +79,7 @@ async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.S
     arrival = make_message(text, sent_at=NOW, message_id=text)
     [received] = await store.ledger.receive([arrival], NOW)
     turn = received.receipt.turn_id
-    part = Delivery(
-        delivery_id(turn, 0, 0),
-        turn,
-        arrival.room.id,
-        arrival.message.id,
-        "test",
-        "account",
-        "lobby",
-        0,
-        Content(text="ok"),
-        NOW,
-    )
+    part = build_delivery(turn, arrival.room.id, created_at=NOW)
     await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
     closed = replace(received.receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
     [placed] = await store.ledger.commit(TurnCommit((), (part,), (closed,)))
