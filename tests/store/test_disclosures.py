@@ -3,12 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bot.domain.content import Content
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
-from bot.domain.ids import delivery_id
-from bot.domain.ledger import Delivery, DeliveryKind, Disclosure, Outcome
+from bot.domain.ledger import DeliveryKind, Disclosure, Outcome
 from bot.store import Store, TurnCommit
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -18,12 +17,7 @@ async def build_commit(store: Store, text: str) -> TurnCommit:
     message = make_message(text, sent_at=NOW)
     [stored] = await store.ledger.receive([message], NOW)
     receipt = stored.receipt
-    assert receipt.turn_id is not None
-    notice = Delivery(
-        id=delivery_id(receipt.turn_id, 0, 0), turn_id=receipt.turn_id, room_id=message.room.id,
-        memory_id=receipt.turn_id, platform="test", account="account", target="lobby", part=0,
-        content=Content("An AI writes."), created_at=NOW, kind=DeliveryKind.NOTICE,
-    )  # fmt: skip
+    notice = build_delivery(receipt.turn_id, message.room.id, "An AI writes.", kind=DeliveryKind.NOTICE)
     disclosure = Disclosure(message.author.id, DeliveryKind.NOTICE, NOW, message.room.id, notice.id)
     closed = replace(receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
     return TurnCommit(deliveries=(notice,), receipts=(closed,), disclosures=(disclosure,))

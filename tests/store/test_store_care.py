@@ -6,13 +6,13 @@ from datetime import date, timedelta
 from uuid import UUID
 
 from bot.care.recognition import DistressCategory
-from bot.domain.content import Content
 from bot.domain.ids import derived_id
-from bot.domain.ledger import CareCount, Delivery, DeliveryKind, Disclosure
+from bot.domain.ledger import CareCount, DeliveryKind, Disclosure
 from bot.errors import AlreadyReferred
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
 from tests.clocks import ManualClock
+from tests.store.deliveries import build_delivery
 
 ROOM, ALICE, BOB = (derived_id(name) for name in ("room", "Alice", "Bob"))
 TODAY = date(2026, 5, 4)
@@ -22,19 +22,7 @@ def build_commit(
     clock: ManualClock, name: str, person: UUID = ALICE, category: str = DistressCategory.SUICIDE
 ) -> TurnCommit:
     turn_id = derived_id(name)
-    delivery = Delivery(
-        id=name,
-        turn_id=turn_id,
-        room_id=ROOM,
-        memory_id=turn_id,
-        platform="test",
-        account="account",
-        target="lobby",
-        part=0,
-        content=Content(text="help"),
-        created_at=clock(),
-        kind=DeliveryKind.REFERRAL,
-    )
+    delivery = build_delivery(turn_id, ROOM, "help", id=name, created_at=clock(), kind=DeliveryKind.REFERRAL)
     disclosure = Disclosure(person, DeliveryKind.REFERRAL, clock(), ROOM, name)
     return TurnCommit(deliveries=(delivery,), disclosures=(disclosure,), care_category=category)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, Quotation
 from bot.domain.environment import ChannelType, Component, ParticipantState, Role, World
-from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import MAX_REVISIONS, InboundMessage, Reaction
 from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
@@ -17,6 +17,7 @@ from bot.settings import room_setting
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import RecallScope, Store
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=3)
@@ -58,10 +59,7 @@ async def commit_reply(store: Store, *receipts: Receipt, outcome: Outcome = Outc
         new_id(), MemoryKind.MESSAGE, derived_id("agent"), newest.room_id, derived_id("test", "world"),
         Content("An answer", in_reply_to=newest.memory_id), LATER, turn_id=turn_id,
     )  # fmt: skip
-    delivery = Delivery(
-        delivery_id(turn_id, 0, 0), turn_id, newest.room_id, reply.id, "test", "account", "lobby", 0,
-        reply.content, NOW,
-    )  # fmt: skip
+    delivery = build_delivery(turn_id, newest.room_id, reply.content, memory_id=reply.id)
     superseded = [
         replace(receipt, outcome=Outcome.SUPERSEDED, turn_id=turn_id, superseded_by=newest.memory_id)
         for receipt in earlier

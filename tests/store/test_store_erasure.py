@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from bot import Content, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
-from bot.domain.ids import delivery_id
 from bot.domain.ledger import CostEntry
-from bot.platform import Delivery, DeliveryState, InboundMessage, Quotation
+from bot.platform import DeliveryState, InboundMessage, Quotation
 from bot.store import Step, StepState, Store
 from bot.store.ledger import TurnCommit
 from bot.store.sql.stores import erasure
 from bot.store.sql.stores.retention import Retention
 from bot.testing import make_message
 from tests.store.conftest import AGENT, OpenFiles, Synchronous, postgres_store, sqlite_store
+from tests.store.deliveries import build_delivery
 
 NOW = system_clock()
 PERSON = make_message("", sent_at=NOW, author="Alice").author.id
@@ -43,10 +43,7 @@ async def answer(store: Store, message: InboundMessage, text: str) -> None:
     reply = Memory(
         new_id(), MemoryKind.MESSAGE, AGENT, message.room.id, message.world.id, content, NOW, turn_id=receipt.turn_id
     )
-    part = Delivery(
-        delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, message.room.id, reply.id, "test", "account", "lobby", 0,
-        content, NOW,
-    )  # fmt: skip
+    part = build_delivery(receipt.turn_id, message.room.id, content, memory_id=reply.id)
     closed = replace(receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
     [placed] = await store.ledger.commit(TurnCommit((reply,), (part,), (closed,)))
     await store.ledger.save_delivery(replace(placed, state=DeliveryState.SENT, external_id=new_id().hex))

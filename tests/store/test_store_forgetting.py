@@ -8,13 +8,12 @@ import pytest
 
 from bot.domain.content import Content, Quotation, build_forward_metadata
 from bot.domain.environment import ANYBODY, ChannelType, Component, Relationship
-from bot.domain.ids import delivery_id, derived_id, new_id
+from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import ERASURE_COMPONENT, DeletionResult, InboundMessage, UnreadableEvent
 from bot.domain.ledger import (
     CostDimension,
     CostEntry,
     CostUsage,
-    Delivery,
     DeliveryState,
     Outcome,
     Receipt,
@@ -29,6 +28,7 @@ from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message
 from tests.clocks import ManualClock
+from tests.store.deliveries import build_delivery
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -47,10 +47,7 @@ async def commit_reply(store: Store, message: InboundMessage, receipt: Receipt, 
         new_id(), MemoryKind.MESSAGE, derived_id("agent"), message.room.id, message.world.id, Content(text),
         NOW, turn_id=receipt.turn_id,
     )  # fmt: skip
-    delivery = Delivery(
-        delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, message.room.id, reply.id, "test", "account",
-        "lobby", 0, reply.content, NOW,
-    )  # fmt: skip
+    delivery = build_delivery(receipt.turn_id, message.room.id, reply.content, memory_id=reply.id, created_at=NOW)
     closed_receipt = replace(receipt, outcome=Outcome.ANSWERED, reason=f"it says {text}", notes=(text,), closed_at=NOW)
     await store.ledger.commit(TurnCommit((reply,), (delivery,), (closed_receipt,)))
     await store.ledger.save_step(
@@ -263,10 +260,7 @@ async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store:
 async def test_erasure_cancels_open_work(store: Store, state: DeliveryState) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     assert receipt.turn_id is not None
-    part = Delivery(
-        delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, hers.room.id, new_id(), "test", "account",
-        "lobby", 0, Content(SECRET), NOW,
-    )  # fmt: skip
+    part = build_delivery(receipt.turn_id, hers.room.id, SECRET)
     await store.ledger.commit(TurnCommit(deliveries=(part,)))
     await store.ledger.save_delivery(replace(part, state=state))
     found = await store.edits.erase_entity(hers.author.id, LATER)

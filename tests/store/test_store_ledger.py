@@ -27,6 +27,7 @@ from bot.inbound.inbox import sanitize_message
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 FINAL = [outcome for outcome in Outcome if outcome.is_final]
@@ -55,20 +56,11 @@ def build_reply(receipt: Receipt, text: str, turn_id: UUID, reply_index: int = 0
 
 
 def build_deliveries(reply: Memory, texts: Sequence[str], reply_index: int = 0) -> tuple[Delivery, ...]:
-    assert reply.turn_id is not None
+    turn_id = reply.turn_id
+    assert turn_id is not None
+    ids = [delivery_id(turn_id, reply_index, number) for number in range(len(texts))]
     return tuple(
-        Delivery(
-            id=delivery_id(reply.turn_id, reply_index, number),
-            turn_id=reply.turn_id,
-            room_id=reply.room_id,
-            memory_id=reply.id,
-            platform="test",
-            account="account",
-            target="lobby",
-            part=number,
-            content=Content(text=text),
-            created_at=NOW,
-        )
+        build_delivery(turn_id, reply.room_id, text, part=number, id=ids[number], memory_id=reply.id)
         for number, text in enumerate(texts)
     )
 

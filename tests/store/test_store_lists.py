@@ -9,13 +9,14 @@ import pytest
 
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, ParticipantState, Room, World
-from bot.domain.ids import delivery_id, derived_id
+from bot.domain.ids import derived_id
 from bot.domain.inbound import InboundMessage, MembershipUpdate
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.lists import MessageFilter, Page, RoomFilter
 from bot.store.protocols import Store
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 MIDNIGHT = NOON.replace(hour=0)
@@ -170,20 +171,8 @@ async def store_deliveries(store: Store, *states: DeliveryState) -> list[Deliver
     message = await receive(store, "Hello")
     stored = []
     for number, state in enumerate(states):
-        turn_id = derived_id("turn", str(number))
-        delivery = Delivery(
-            id=delivery_id(turn_id, 0, 0),
-            turn_id=turn_id,
-            room_id=message.room.id,
-            memory_id=derived_id(turn_id, "reply"),
-            platform="test",
-            account="account",
-            target="lobby",
-            part=0,
-            content=Content(text=f"part {number}"),
-            created_at=NOON + timedelta(seconds=number),
-            state=state,
-        )
+        details = {"created_at": NOON + timedelta(seconds=number), "state": state}
+        delivery = build_delivery(derived_id("turn", str(number)), message.room.id, f"part {number}", **details)
         await store.ledger.save_delivery(delivery)
         stored.append(delivery)
     return stored

@@ -5,13 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 from bot.domain.content import Content
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
-from bot.domain.ids import delivery_id, derived_id
+from bot.domain.ids import derived_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import Delivery, Outcome, Receipt, Rule
+from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal, ProposalState, proposal_id
 from bot.store import Store, TurnCommit
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -42,11 +43,8 @@ def build_reply(store: Store, message: InboundMessage, proposal: Proposal) -> Tu
         proposal.memory_id, MemoryKind.MESSAGE, derived_id("agent", "Ada"), message.room.id, message.world.id,
         proposal.content, LATER, turn_id=proposal.turn_id,
     )  # fmt: skip
-    delivery = Delivery(
-        delivery_id(proposal.turn_id, 0, 0), proposal.turn_id, message.room.id, memory.id, "test", "account", "lobby",
-        0, proposal.content, LATER,
-    )  # fmt: skip
-    return TurnCommit((memory,), (delivery,))
+    details = {"memory_id": memory.id, "created_at": LATER}
+    return TurnCommit((memory,), (build_delivery(proposal.turn_id, message.room.id, proposal.content, **details),))
 
 
 async def read_receipt(store: Store, proposal: Proposal) -> Receipt:

@@ -97,3 +97,10 @@ def open_store(path: Path) -> OpenStore:
         return OpenFiles().open_store(path, derived_id("agent", agent), synchronous=Synchronous.NORMAL)
 
     return opened
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> AsyncIterator[SqlStore]:
+    """Return the open store of an agent in that file."""
+    async with open_store() as opened:
+        yield opened

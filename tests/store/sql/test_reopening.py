@@ -17,14 +17,13 @@ from bot import (
     derived_id,
     new_id,
 )
-from bot.domain.ids import delivery_id
 from bot.domain.ledger import DeliveryState, Step, StepState
-from bot.platform import Delivery
 from bot.store import StoredEvent
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import RecallScope
 from bot.store.sql.stores.store import SqlStore
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -46,7 +45,7 @@ async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -
         embedding_model="model-2",
     )
     reply = Memory(new_id(), MemoryKind.MESSAGE, new_id(), room.id, world.id, Content(text="Hi"), NOW, turn_id=TURN)
-    part = Delivery(delivery_id(TURN, 0, 0), TURN, room.id, reply.id, "test", "account", "lobby", 0, reply.content, NOW)
+    part = build_delivery(TURN, room.id, reply.content, memory_id=reply.id)
     step = Step(TURN, "answer:1", "answer", StepState.DONE, result={"text": "Hi"}, recorded_at=NOW)
     component = Component(new_id(), author.id, "profile", {"likes": ["tea"]}, created_at=NOW)
     relationship = Relationship(author.id, new_id(), ("friend",), 3)
@@ -109,21 +108,7 @@ async def test_agents_in_the_same_file_are_separate(open_store: OpenStore) -> No
 
 async def test_a_replayed_turn_keeps_order_and_state_of_its_deliveries(open_store: OpenStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
-    parts = tuple(
-        Delivery(
-            delivery_id(TURN, 0, number),
-            TURN,
-            arrival.room.id,
-            new_id(),
-            "test",
-            "account",
-            "lobby",
-            number,
-            Content(text=str(number)),
-            NOW,
-        )
-        for number in range(3)
-    )
+    parts = tuple(build_delivery(TURN, arrival.room.id, str(number), part=number) for number in range(3))
     async with open_store() as store:
         first, *_ = await store.ledger.commit(TurnCommit(deliveries=parts[:2]))
         await store.ledger.save_delivery(replace(first, state=DeliveryState.SENT, external_id="x"))

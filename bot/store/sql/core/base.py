@@ -26,7 +26,7 @@ from bot.domain.memory import Memory
 from bot.errors import SettingError
 from bot.settings import CommaList, Settings, SettingsModel
 from bot.store.ledger import StoreHealth
-from bot.store.sql.core.mapping import Row, fetch_all, insert_if_new
+from bot.store.sql.core.mapping import Row, insert_if_new
 from bot.store.sql.core.schema import agents
 
 MAX_BYTES = 16 * 2**20  # of all windows, as estimated by `_size_of` and WINDOW_BYTES
@@ -334,11 +334,14 @@ class SqlStorePart:
 
     async def _read(self, statement: Executable, **values: Any) -> Sequence[Row]:
         """Return the rows of a short statement about the agent."""
-        return await self._database.read(partial(fetch_all, statement, {"agent": self._agent, **values}))
+        return await self._database.read(self._fetch(statement, values))
 
     async def _search(self, statement: Executable, **values: Any) -> Sequence[Row]:
         """Return the rows of a statement about the agent that may take long."""
-        return await self._database.search(partial(fetch_all, statement, {"agent": self._agent, **values}))
+        return await self._database.search(self._fetch(statement, values))
+
+    def _fetch(self, statement: Executable, values: Mapping[str, Any]) -> Work[Sequence[Row]]:
+        return lambda connection: connection.execute(statement, {"agent": self._agent, **values}).all()
 
 
 P = ParamSpec("P")

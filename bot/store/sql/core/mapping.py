@@ -622,7 +622,7 @@ class RowMapping(Generic[T]):
     @cached_property
     def by_ids(self) -> Select[Any]:
         """The statement for the rows of `agent` with the ids in `items`."""
-        return select(*self).where(matches(self.table), self.table.c.id.in_(items_parameter(self.table.c.id)))
+        return select(*self).where(matches(self.table), self.table.c.id.in_(bindparam("items")))
 
     def find_by_id(self, connection: Connection, agent: int, ids: Iterable[Any]) -> dict[Any, T]:
         """Return the values of an agent's rows by their ids, without those that cannot be read."""
@@ -670,8 +670,11 @@ def _report(problem: str) -> None:
     logger.error("%s; it is left out", problem)
 
 
+LIMIT = bindparam("limit", type_=Integer())  # the maximum number of rows
+
+
 def parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
-    """Return a parameter of a column's type."""
+    """Return a parameter of a column's type, where SQLAlchemy does not take it from the column: in a tuple, say."""
     return bindparam(name, type_=column.type)
 
 
@@ -681,17 +684,7 @@ def matches(table: FromClause, *columns: str) -> ColumnElement[bool]:
     Without it the names of columns are taken by what an INSERT or UPDATE stores.
     """
     of_agent: ColumnElement[bool] = table.c.agent_id == bindparam("agent", type_=Integer())
-    return and_(of_agent, *(table.c[name] == parameter(table.c[name], f"{name}_") for name in columns))
-
-
-def limit_parameter() -> BindParameter[Any]:
-    """Return the parameter for the maximum number of rows."""
-    return bindparam("limit", type_=Integer())
-
-
-def items_parameter(column: ColumnElement[Any], name: str = "items") -> BindParameter[Any]:
-    """Return the parameter for a list of values of a column; see `in_batches`."""
-    return bindparam(name, type_=column.type, expanding=True)
+    return and_(of_agent, *(table.c[name] == bindparam(f"{name}_") for name in columns))
 
 
 def is_flag(column: ColumnElement[Any], *, is_set: bool = True) -> ColumnElement[bool]:
@@ -710,7 +703,7 @@ MAX_ITEMS = 500  # in a list of a statement
 def in_batches(
     connection: Connection, statement: Executable, items: Iterable[Any], **values: Any
 ) -> Iterator[CursorResult[Any]]:
-    """Execute a statement with `items_parameter` or `is_item` for a list of any length; yield its results."""
+    """Execute a statement with a parameter `items` or `is_item` for a list of any length; yield its results."""
     remaining = iter(items)
     while batch := list(islice(remaining, MAX_ITEMS)):
         yield connection.execute(statement, {**values, "items": batch})
@@ -719,11 +712,6 @@ def in_batches(
 def rows_of(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[Row]:
     """Return all rows of a statement for a list of any length."""
     return [row for result in in_batches(connection, statement, items, **values) for row in result.all()]
-
-
-def fetch_all(statement: Executable, values: Mapping[str, Any], connection: Connection) -> Sequence[Row]:
-    """Return all rows of a statement."""
-    return connection.execute(statement, values).all()
 
 
 def count_changed(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> int:
@@ -745,7 +733,7 @@ class InsertStatement:
         **expressions: ColumnElement[Any],
     ) -> None:
         self._table = table
-        self._values = {name: parameter(table.c[name], name) for name in names} | expressions
+        self._values: dict[str, Any] = {name: bindparam(name) for name in names} | expressions
         self._extend = extend
         self._statements: dict[str, Executable] = {}
 

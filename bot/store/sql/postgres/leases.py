@@ -128,7 +128,7 @@ class RoomLeases:
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
         self._database = database
-        self._run = database.main_queries.run
+        self._queries = database.main_queries
         self._agent = agent_row.number
         self.members = PostgresMembers(database, agent_row)
         self._rooms: set[UUID] = set()
@@ -180,8 +180,7 @@ class RoomLeases:
         share = 0 if self.is_draining else math.ceil(count / max(processes, 1))
         held = [number for number, lease_id in ids.items() if lease_id in self._rooms]
         if len(held) < share and not self._is_declared_dead:
-            key = (self._agent, [lease_id.bytes for lease_id in ids.values()])
-            rows = await self._run(lambda db: FIND_OWNERS.rows(db, *key))
+            rows = await FIND_OWNERS.run(self._queries, self._agent, [lease_id.bytes for lease_id in ids.values()])
             taken = {row[0] for row in rows}
             free = [lease_id for lease_id in ids.values() if lease_id.bytes not in taken]
             if free:
@@ -193,8 +192,7 @@ class RoomLeases:
         """Release a lease if this process has it."""
         lease_id = derived_id("account", name)
         if lease_id in self._rooms:
-            key = (self._agent, lease_id.bytes, self.worker)
-            await self._run(lambda db: RELEASE_LEASE.rows(db, *key))
+            await RELEASE_LEASE.run(self._queries, self._agent, lease_id.bytes, self.worker)
             self.remove([lease_id])
 
     async def assign_deliveries(self, accounts: Mapping[UUID, str]) -> frozenset[UUID]:
@@ -325,8 +323,8 @@ class RoomLeases:
         return LeaseClaim(self.worker, receipt_rooms or frozenset(delivery_rooms & self._rooms))
 
     async def _take_leases(self, rooms: Iterable[UUID]) -> None:
-        key = (self._agent, self.worker, [room_id.bytes for room_id in rooms])
-        rows = await self._run(lambda db: TAKE_LEASES.rows(db, *key))
+        room_ids = [room_id.bytes for room_id in rooms]
+        rows = await TAKE_LEASES.run(self._queries, self._agent, self.worker, room_ids)
         taken = {UUID(bytes=row[0]): row[2] for row in rows if row[1] == self.worker}
         self._rooms.update(room_id for room_id, is_new in taken.items() if is_new)
         self.take_over(taken)

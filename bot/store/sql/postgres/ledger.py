@@ -6,7 +6,6 @@ Other writes, such as the first message of a new person, use the code for both d
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -16,7 +15,7 @@ from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.proposal import Proposal
 from bot.errors import LeaseLost, StoreUnavailable
 from bot.store.ledger import TurnCommit
-from bot.store.sql.core.base import AgentRow
+from bot.store.sql.core.base import AgentRow, writes
 from bot.store.sql.core.mapping import Row
 from bot.store.sql.core.schema import steps
 from bot.store.sql.postgres.database import PostgresDatabase
@@ -90,8 +89,13 @@ class PostgresLedger(SqlLedger):
         if len(messages) == 1 and messages[0].message.embedding is None and not messages[0].is_backfill:
             received += await self._receive_single(messages[0], now, cursor)
         if not received:
-            work = partial(_receive_in_transaction, self._agent_row, self._leases.receiver, messages, now, cursor)
-            received += await self._inbox_queries.run_in_transaction(work)
+            worker = self._leases.receiver
+
+            def receive_and_assign(connection: Connection) -> list[StoredEvent]:
+                events = receive(connection, self._agent_row, messages, now, cursor)
+                return events if worker is None else assign_rooms(connection, self._agent, worker, events)
+
+            received += await self._inbox_queries.run_in_transaction(receive_and_assign)
         return received
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
@@ -102,13 +106,23 @@ class PostgresLedger(SqlLedger):
         has_vectors = any(reply.embedding is not None for reply in turn_commit.replies)
         with self._drop_lost_rooms(claim):
             if has_vectors or turn_commit.disclosures or turn_commit.proposal is not None:
-                work = partial(_commit_in_transaction, self._agent, claim, turn_commit)
-                stored = await self._main_queries.run_in_transaction(work)
+                stored = await self._commit_in_transaction(claim, turn_commit)
             else:
                 rows = await self._commits.call(commit_values(self._agent, claim, turn_commit))
                 stored = read_committed(turn_commit, rows)
         self._leases.note_committed(turn_commit, stored)
         return [delivery for delivery in stored if self._leases.sends_room(delivery.room_id)]
+
+    @writes
+    def _commit_in_transaction(
+        self, connection: Connection, claim: LeaseClaim, turn_commit: TurnCommit
+    ) -> list[Delivery]:
+        stored = commit_in_single_statement(connection, self._agent, claim, turn_commit)
+        search.store_embeddings(connection, self._agent, search.vectors_of(turn_commit.replies))
+        count_referrals(connection, self._agent, turn_commit)
+        save_disclosures(connection, self._agent, turn_commit.disclosures, stored)
+        save_proposal(connection, self._agent, turn_commit)
+        return stored
 
     async def close_command(
         self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
@@ -134,8 +148,8 @@ class PostgresLedger(SqlLedger):
         claim = await self._leases.claim_for_commit(turn_commit)
 
         def save(connection: Connection) -> None:
-            commit_in_single_statement(self._agent, claim, turn_commit, connection)
-            save_steps(self._agent, [step], (), connection)
+            commit_in_single_statement(connection, self._agent, claim, turn_commit)
+            save_steps(connection, self._agent, [step])
 
         with self._drop_lost_rooms(claim):
             await self._main_queries.run_in_transaction(save)
@@ -167,26 +181,3 @@ class PostgresLedger(SqlLedger):
         receipt = new_receipt(inbound, now)
         values = receive_values(self._agent_row, self._leases.receiver, inbound, receipt, cursor)
         return [read_received(inbound, receipt, row) for row in await self._receives.call(values)]
-
-
-def _receive_in_transaction(
-    agent_row: AgentRow,
-    worker: int | None,
-    inbound_messages: Sequence[InboundMessage],
-    now: datetime,
-    cursor: StreamCursor | None,
-    connection: Connection,
-) -> list[StoredEvent]:
-    received = receive(agent_row, inbound_messages, now, cursor, connection)
-    return received if worker is None else assign_rooms(connection, agent_row.number, worker, received)
-
-
-def _commit_in_transaction(
-    agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
-) -> list[Delivery]:
-    stored = commit_in_single_statement(agent, claim, turn_commit, connection)
-    search.store_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
-    count_referrals(connection, agent, turn_commit)
-    save_disclosures(connection, agent, turn_commit.disclosures, stored)
-    save_proposal(connection, agent, turn_commit)
-    return stored

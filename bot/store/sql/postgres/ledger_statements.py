@@ -37,6 +37,7 @@ from bot.store.sql.core.schema import (
     workers,
     worlds,
 )
+from bot.store.sql.postgres.database import QueryRunner
 from bot.store.sql.stores.ledger import (
     CURSOR,
     DELIVERY,
@@ -139,6 +140,10 @@ class RawStatement:
         """Execute it; return all rows."""
         result = connection.exec_driver_sql(self.text, values)
         return result.all() if result.returns_rows else ()
+
+    async def run(self, queries: QueryRunner, *values: Any) -> Sequence[Row]:
+        """Execute it alone, without opening a transaction; return all rows."""
+        return await queries.run(lambda connection: self.rows(connection, *values))
 
 
 class BatchableStatement(RawStatement):
@@ -421,7 +426,7 @@ class LeaseClaim:
 
 
 def commit_in_single_statement(
-    agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
+    connection: Connection, agent: int, claim: LeaseClaim, turn_commit: TurnCommit
 ) -> list[Delivery]:
     """Store a commit without vectors; raise LeaseLost, with nothing written, if a room is not owned."""
     return read_committed(turn_commit, COMMIT_TURN.rows(connection, *commit_values(agent, claim, turn_commit)))

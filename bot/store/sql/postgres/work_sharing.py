@@ -108,7 +108,7 @@ class PostgresLimits(SqlStorePart):
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow, leases: RoomLeases) -> None:
         super().__init__(database, agent_row)
-        self._run = database.main_queries.run
+        self._queries = database.main_queries
         self._leases = leases
         self._calls = 0
 
@@ -157,10 +157,10 @@ class PostgresLimits(SqlStorePart):
             for bucket, capacity, filled_at in amounts
         ]
         columns = transpose(rows, len(BUCKET_NAMES))
-        found = await self._run(lambda db: TAKE_TOKENS.rows(db, *columns, seconds, seconds))
+        found = await TAKE_TOKENS.run(self._queries, *columns, seconds, seconds)
         self._calls += 1
         if self._calls % CLEANUP_INTERVAL == 0:
-            await self._run(lambda db: DELETE_FULL_BUCKETS.rows(db, self._agent, seconds))
+            await DELETE_FULL_BUCKETS.run(self._queries, self._agent, seconds)
         return {(setting, bytes(key)): count for setting, key, count in found}
 
 
@@ -306,9 +306,9 @@ class PostgresSharing(RoomLeases):
             return await self._open_deliveries(platforms)
         await self.take_free_rooms()
         worker = self.worker
-        key = (self._agent, worker)
-        receipt_rows = await self._run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
-        delivery_rows = await self._run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
+        key = (self._queries, self._agent, worker)
+        receipt_rows = await ROOMS_WITH_OPEN_RECEIPTS.run(*key)
+        delivery_rows = await ROOMS_WITH_OPEN_DELIVERIES.run(*key)
         message_rooms, delivery_rooms = _room_ids(receipt_rows), _room_ids(delivery_rows)
         if worker == self.worker:  # some may be unknown: the server's reply when they were taken was lost
             self.take_over(message_rooms | delivery_rooms)
@@ -317,25 +317,23 @@ class PostgresSharing(RoomLeases):
     async def receipts_to_claim(self) -> list[Receipt]:
         """Return the open receipts of our rooms in which some are unclaimed, in the order of their arrival."""
         await self.take_free_rooms()
-        key = (self._agent, self.worker)
-        rows = await self._run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
+        rows = await OPEN_IN_ROOMS_WITH_UNCLAIMED.run(self._queries, self._agent, self.worker)
         return list(RECEIPT.decode_all(rows))
 
     async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
         if not platforms or self.is_draining:
             return OpenWork()
-        rows = await self._run(lambda db: OPEN_ACCOUNTS.rows(db, self._agent, list(platforms)))
+        rows = await OPEN_ACCOUNTS.run(self._queries, self._agent, list(platforms))
         accounts = {UUID(bytes=room_id): account_name(platform, account) for room_id, platform, account in rows}
         return OpenWork(delivery_rooms=await self.assign_deliveries(accounts))
 
     async def release_idle(self) -> None:
         """Release the rooms in which nothing is open, and all accounts."""
-        key = (self._agent, self.worker)
         with suppress(StoreUnavailable):
-            rows = await self._run(lambda db: FREE_IDLE_LEASES.rows(db, *key))
+            rows = await FREE_IDLE_LEASES.run(self._queries, self._agent, self.worker)
             self.remove(_room_ids(rows))
             if rows:
-                await self._notify(self.notices.all_work)
+                await NOTIFY.run(self._queries, self.notices.all_work)
 
     async def wait_for_work(self, timeout: float) -> NewWork:
         """Wait for a notification, at most for this many seconds; return what it said."""
@@ -373,7 +371,7 @@ class PostgresSharing(RoomLeases):
         """Wait until processes that have died count as dead; raise ConfigError if the others do not end."""
         is_divided = self.role is not ProcessRole.ALL
         for _ in range(ROLE_CHECKS):
-            rows = await self._run(lambda db: OTHER_ROLES.rows(db, self._agent))
+            rows = await OTHER_ROLES.run(self._queries, self._agent)
             roles = {row[0] for row in rows}
             if not roles or is_divided is (ProcessRole.ALL.value not in roles):
                 return
@@ -397,11 +395,8 @@ class PostgresSharing(RoomLeases):
         while True:
             await self.notices.requested.wait()
             with suppress(StoreUnavailable):  # the others also check regularly
-                await self._notify(self.notices.take_payload())
+                await NOTIFY.run(self._queries, self.notices.take_payload())
             await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
-
-    async def _notify(self, payload: str) -> None:
-        await self._run(lambda db: NOTIFY.rows(db, payload))
 
 
 def _room_ids(rows: Iterable[Row]) -> frozenset[UUID]:

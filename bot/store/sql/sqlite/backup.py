@@ -9,8 +9,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,14 +47,9 @@ def back_up(connection: Connection, path: Path, suffix: str) -> Path:
     copy = path.with_name(f"{path.name}.{suffix}")
     unfinished = copy.with_name(f"{copy.name}.part")
     unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with _reporting(connection, path, unfinished):
-            connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
-        stamp_copy(unfinished)
-        os.fsync(handle)
+        _write_copy(connection, path, unfinished)
     finally:
-        os.close(handle)
         connection.rollback()
     unfinished.replace(copy)
     return copy
@@ -75,13 +69,9 @@ def copy_database(path: Path, target: Path | None = None) -> Path:
             raise _exists(target)
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        create_private_file(unfinished)
         finally_.callback(unfinished.unlink, missing_ok=True)
         connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
-        with _reporting(connection, path, unfinished):
-            connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
-        stamp_copy(unfinished)
-        sync_to_disk(unfinished)
+        _write_copy(connection, path, unfinished)
         _publish(unfinished, target)
     return target
 
@@ -105,21 +95,23 @@ def _check_unused(file: Path) -> None:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, SQLITE_LOCK_BYTES, SQLITE_LOCK_START)
 
 
-@contextmanager
-def _reporting(connection: Connection, path: Path, copy: Path) -> Iterator[None]:
-    """Report how far a copy is, by its size, while SQLite writes it."""
+def _write_copy(connection: Connection, path: Path, unfinished: Path) -> None:
+    """Copy a database into a new file, which is marked and on the disk afterwards; report how far that is."""
+    create_private_file(unfinished)
     total = path.stat().st_size
-    driver_connection: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+    driver = sqlite.driver_of(connection)
 
     def report() -> int:
-        report_progress(COPYING, min(copy.stat().st_size, total), total)  # what it raises ends the statement
+        report_progress(COPYING, min(unfinished.stat().st_size, total), total)  # what it raises ends the statement
         return 0
 
-    driver_connection.set_progress_handler(report, STEPS_PER_REPORT)
+    driver.set_progress_handler(report, STEPS_PER_REPORT)
     try:
-        yield
+        connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
     finally:
-        driver_connection.set_progress_handler(None, 0)
+        driver.set_progress_handler(None, 0)
+    stamp_copy(unfinished)
+    sync_to_disk(unfinished)
 
 
 def _publish(unfinished: Path, target: Path) -> None:

@@ -16,25 +16,8 @@ from itertools import combinations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Delete,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    exists,
-    func,
-    literal_column,
-    select,
-    text,
-    type_coerce,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Delete, Select, Table
 from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.clock import Clock
@@ -52,6 +35,7 @@ from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour,
 from bot.store.protocols import LogEntry, LogKind
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, searches, writes, writes_not_durably
 from bot.store.sql.core.mapping import (
+    LIMIT,
     MICROSECOND,
     InsertStatement,
     Row,
@@ -61,11 +45,9 @@ from bot.store.sql.core.mapping import (
     dumps,
     insert_if_new,
     is_flag,
-    limit_parameter,
     loads,
     matches,
     microseconds_of,
-    parameter,
     text_literal,
     upsert,
 )
@@ -90,11 +72,9 @@ MAX_BREAKS = 5  # reported by a check: the others are alike
 SUSPECT = "the bot never does that; find out which other program can write to the database"
 LOCK_KEY = int.from_bytes(b"decision")
 
-LAST_ENTRY = select(logs.c.body).where(matches(logs, "kind")).order_by(logs.c.position.desc()).limit(1)
-ENTRIES_OF_ENTITY = select(logs.c.position, logs.c.body).where(
-    matches(logs, "kind", "entity_id"),
-    logs.c.position > parameter(logs.c.position, "after"),
-    logs.c.position <= parameter(logs.c.position, "last"),
+LAST_ENTRY = sa.select(logs.c.body).where(matches(logs, "kind")).order_by(logs.c.position.desc()).limit(1)
+ENTRIES_OF_ENTITY = sa.select(logs.c.position, logs.c.body).where(
+    matches(logs, "kind", "entity_id"), logs.c.position > sa.bindparam("after"), logs.c.position <= sa.bindparam("last")
 )
 ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
 
@@ -104,7 +84,7 @@ def seal_entries(connection: Connection, rows: Sequence[Values]) -> Sequence[Val
     if not any(row["kind"] == LogKind.AUTHORIZATION for row in rows):
         return rows
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(LOCK_KEY)))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_KEY)))
     key = {"agent": rows[0]["agent_id"], "kind_": LogKind.AUTHORIZATION}
     last_body = connection.execute(LAST_ENTRY, key).scalar()
     previous = str(last_body.get(SEAL, "")) if isinstance(last_body, Mapping) else ""
@@ -180,14 +160,14 @@ LOG_FILTERS = ("room_id", "kind", "entity_id")
 CACHED: RowMapping[dict[str, Any]] = RowMapping(cache, dict)
 LOG: RowMapping[dict[str, Any]] = RowMapping(logs, dict)
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHED.stored_names)
-GET_VALUE = select(*CACHED).where(matches(cache, "key"))
+GET_VALUE = sa.select(*CACHED).where(matches(cache, "key"))
 LOCK_VALUE = GET_VALUE.with_for_update()
 ADD_VALUE = insert_if_new(cache, CACHED.stored_names)
-DELETE_VALUE = delete(cache).where(matches(cache, "key"))
-DELETE_EXPIRED = delete(cache).where(matches(cache), cache.c.expires_at <= parameter(cache.c.expires_at, "now"))
+DELETE_VALUE = sa.delete(cache).where(matches(cache, "key"))
+DELETE_EXPIRED = sa.delete(cache).where(matches(cache), cache.c.expires_at <= sa.bindparam("now"))
 INSERT_LOG = InsertStatement(logs, LOG.stored_names)
 LOG_LISTS: dict[tuple[str, ...], Select[Any]] = {
-    columns: select(*LOG).where(matches(logs, *columns)).order_by(NEWEST_FIRST).limit(limit_parameter())
+    columns: sa.select(*LOG).where(matches(logs, *columns)).order_by(NEWEST_FIRST).limit(LIMIT)
     for number in range(len(LOG_FILTERS) + 1)
     for columns in combinations(LOG_FILTERS, number)
 }
@@ -195,8 +175,8 @@ LOG_LISTS: dict[tuple[str, ...], Select[Any]] = {
 
 def _delete_all_but(count: int) -> Delete:
     """Return a statement that deletes all but the latest entries of a kind."""
-    newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
-    return delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery())
+    newest_deleted = sa.select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
+    return sa.delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery())
 
 
 DELETE_OLD_LOGS, DELETE_OLD_DECISIONS = _delete_all_but(MAX_LOGS), _delete_all_but(MAX_DECISIONS)
@@ -320,20 +300,20 @@ ADD_COST, ADD_SUM = _add_to(costs, COST_KEYS), _add_to(cost_sums, SUM_KEYS)
 
 def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
     day = table.c.day
-    return and_(matches(table, *columns), day >= parameter(day, "since"), day <= parameter(day, "until"))
+    return sa.and_(matches(table, *columns), day >= sa.bindparam("since"), day <= sa.bindparam("until"))
 
 
-COSTS_BETWEEN = select(*COST).where(_in_period(costs)).order_by(costs.c.day)
+COSTS_BETWEEN = sa.select(*COST).where(_in_period(costs)).order_by(costs.c.day)
 
 
 def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) -> Select[Any]:
     keys = [table.c[name] for name in by]
     # PostgreSQL's sums are decimal numbers
     sums = [
-        type_coerce(cast(func.coalesce(func.sum(column), 0), BigInteger), column.type).label(column.name)
+        sa.type_coerce(sa.cast(sa.func.coalesce(sa.func.sum(column), 0), sa.BigInteger), column.type).label(column.name)
         for column in (table.c[name] for name in COST_FIGURES)
     ]
-    return select(*keys, *sums).where(period).group_by(*keys)
+    return sa.select(*keys, *sums).where(period).group_by(*keys)
 
 
 GROUPS_OF_COSTS = [
@@ -341,12 +321,12 @@ GROUPS_OF_COSTS = [
 ]
 SUMS_BETWEEN = {by: _sums_query(by, costs, _in_period(costs)) for by in GROUPS_OF_COSTS}
 GROUPED_SUMS_BETWEEN = {by: _sums_query(by, cost_sums, _in_period(cost_sums, "grouping")) for by in GROUPS_OF_COSTS}
-OF_PERSON = and_(matches(cost_sums, "person_id"), cost_sums.c.grouping == text_literal("person"))
-DAYS_OF_PERSON = select(cost_sums.c.day).where(OF_PERSON).order_by(cost_sums.c.day)
+OF_PERSON = sa.and_(matches(cost_sums, "person_id"), cost_sums.c.grouping == text_literal("person"))
+DAYS_OF_PERSON = sa.select(cost_sums.c.day).where(OF_PERSON).order_by(cost_sums.c.day)
 # They return what they delete, so that nothing added meanwhile is lost.
-REMOVE_COSTS_OF_PERSON = delete(costs).where(matches(costs, "day", "person_id")).returning(*costs.c)
+REMOVE_COSTS_OF_PERSON = sa.delete(costs).where(matches(costs, "day", "person_id")).returning(*costs.c)
 REMOVE_SUMS_OF_PERSON = (
-    delete(cost_sums).where(OF_PERSON, cost_sums.c.day == parameter(cost_sums.c.day, "day_")).returning(*cost_sums.c)
+    sa.delete(cost_sums).where(OF_PERSON, cost_sums.c.day == sa.bindparam("day_")).returning(*cost_sums.c)
 )
 
 
@@ -435,19 +415,15 @@ def _group_rows(rows: Sequence[Values]) -> list[Values]:
 
 MAX_SENT_PARTS = 500  # of the latest parts, in which the last sent ones are looked for
 OF_AGENT = matches(receipts)
-SPAN = (
-    OF_AGENT,
-    receipts.c.position >= parameter(receipts.c.position, "first"),
-    receipts.c.position < parameter(receipts.c.position, "end"),
-)
+SPAN = (OF_AGENT, receipts.c.position >= sa.bindparam("first"), receipts.c.position < sa.bindparam("end"))
 OPEN_OUTCOMES = (Outcome.RECEIVED, Outcome.CLAIMED)
-RECEIVED, CLOSED = (type_coerce(receipts.c[name], BigInteger) for name in ("received_at", "closed_at"))
+RECEIVED, CLOSED = (sa.type_coerce(receipts.c[name], sa.BigInteger) for name in ("received_at", "closed_at"))
 
-FIRST_POSITION = select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position).limit(1)
-LAST_POSITION = select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position.desc()).limit(1)
+FIRST_POSITION = sa.select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position).limit(1)
+LAST_POSITION = sa.select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position.desc()).limit(1)
 NEXT_RECEIPT = (
-    select(receipts.c.position, receipts.c.received_at)
-    .where(OF_AGENT, receipts.c.position >= parameter(receipts.c.position, "first"))
+    sa.select(receipts.c.position, receipts.c.received_at)
+    .where(OF_AGENT, receipts.c.position >= sa.bindparam("first"))
     .order_by(receipts.c.position)
     .limit(1)
 )
@@ -455,79 +431,81 @@ NEXT_RECEIPT = (
 
 def _number() -> Any:
     """Return the number of the span in which a receipt's event came in."""
-    offset = RECEIVED - bindparam("start", type_=BigInteger())
-    return (offset // bindparam("step", type_=BigInteger())).label("number")
+    offset = RECEIVED - sa.bindparam("start", type_=sa.BigInteger())
+    return (offset // sa.bindparam("step", type_=sa.BigInteger())).label("number")
 
 
 def _count_outcomes(*conditions: Any) -> Select[Any]:
-    cause = case(
-        (receipts.c.outcome == text_literal(Outcome.FAILED), receipts.c.rule), else_=literal_column("''")
+    cause = sa.case(
+        (receipts.c.outcome == text_literal(Outcome.FAILED), receipts.c.rule), else_=sa.literal_column("''")
     ).label("cause")
     number = _number()
-    counted = select(number, receipts.c.outcome, cause).where(*SPAN, *conditions).subquery()
+    counted = sa.select(number, receipts.c.outcome, cause).where(*SPAN, *conditions).subquery()
     columns = (counted.c.number, counted.c.outcome, counted.c.cause)
-    return select(*columns, func.count()).group_by(*columns)
+    return sa.select(*columns, sa.func.count()).group_by(*columns)
 
 
 def _find_percentiles(*conditions: Any) -> Select[Any]:
     took, number = (CLOSED - RECEIVED).label("took"), _number()
     answered = receipts.c.outcome == text_literal(Outcome.ANSWERED)
-    times = select(number, took).where(*SPAN, answered, receipts.c.closed_at.is_not(None), *conditions).subquery()
-    ranked = select(
+    times = sa.select(number, took).where(*SPAN, answered, receipts.c.closed_at.is_not(None), *conditions).subquery()
+    ranked = sa.select(
         times.c.number,
         times.c.took,
-        func.row_number().over(partition_by=times.c.number, order_by=times.c.took).label("rank"),
-        func.count().over(partition_by=times.c.number).label("size"),
+        sa.func.row_number().over(partition_by=times.c.number, order_by=times.c.took).label("rank"),
+        sa.func.count().over(partition_by=times.c.number).label("size"),
     ).subquery()
 
     def percentile(percent: int) -> Any:
-        rank = (ranked.c.size * literal_column(str(percent)) + literal_column("99")) // literal_column("100")
-        return func.max(case((ranked.c.rank == rank, ranked.c.took)))
+        rank = (ranked.c.size * sa.literal_column(str(percent)) + sa.literal_column("99")) // sa.literal_column("100")
+        return sa.func.max(sa.case((ranked.c.rank == rank, ranked.c.took)))
 
-    return select(ranked.c.number, percentile(50), percentile(95)).group_by(ranked.c.number)
+    return sa.select(ranked.c.number, percentile(50), percentile(95)).group_by(ranked.c.number)
 
 
-OF_PLATFORM = receipts.c.platform == parameter(receipts.c.platform, "platform")
+OF_PLATFORM = receipts.c.platform == sa.bindparam("platform")
 COUNT_OUTCOMES = {"": _count_outcomes(), "platform": _count_outcomes(OF_PLATFORM)}
 FIND_PERCENTILES = {"": _find_percentiles(), "platform": _find_percentiles(OF_PLATFORM)}
 
 
 def _count_hours() -> Select[Any]:
-    counted = select(_number(), receipts.c.platform, receipts.c.received_at).where(*SPAN).subquery()
+    counted = sa.select(_number(), receipts.c.platform, receipts.c.received_at).where(*SPAN).subquery()
     columns = (counted.c.number, counted.c.platform)
-    return select(*columns, func.count(), func.max(counted.c.received_at)).group_by(*columns)
+    return sa.select(*columns, sa.func.count(), sa.func.max(counted.c.received_at)).group_by(*columns)
 
 
 def _find_last_sent() -> Select[Any]:
     names = ("platform", "state", "first_attempt_at", "created_at")
     latest = (
-        select(*(deliveries.c[name] for name in names))
+        sa.select(*(deliveries.c[name] for name in names))
         .where(matches(deliveries))
         .order_by(deliveries.c.position.desc())
-        .limit(literal_column(str(MAX_SENT_PARTS)))
+        .limit(sa.literal_column(str(MAX_SENT_PARTS)))
         .subquery()
     )
-    sent_at = func.coalesce(latest.c.first_attempt_at, latest.c.created_at)
+    sent_at = sa.func.coalesce(latest.c.first_attempt_at, latest.c.created_at)
     sent = latest.c.state == text_literal(DeliveryState.SENT)
-    return select(latest.c.platform, func.max(sent_at)).where(sent).group_by(latest.c.platform)
+    return sa.select(latest.c.platform, sa.func.max(sent_at)).where(sent).group_by(latest.c.platform)
 
 
 COUNT_HOURS = _count_hours()
 LAST_SENT = _find_last_sent()
-COUNT_TURNS = select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, is_flag(receipts.c.is_open))
-COUNT_PARKED = select(func.count(), func.min(receipts.c.received_at)).where(
-    OF_AGENT, text(IS_PARKED), receipts.c.rule != text_literal(Rule.DRAFT)
+COUNT_TURNS = sa.select(sa.func.count(), sa.func.min(receipts.c.received_at)).where(
+    OF_AGENT, is_flag(receipts.c.is_open)
+)
+COUNT_PARKED = sa.select(sa.func.count(), sa.func.min(receipts.c.received_at)).where(
+    OF_AGENT, sa.text(IS_PARKED), receipts.c.rule != text_literal(Rule.DRAFT)
 )
 COUNT_PARTS = (
-    select(deliveries.c.state, func.count(), func.min(deliveries.c.created_at))
-    .where(matches(deliveries), text(UNFINISHED), deliveries.c.cause != parameter(deliveries.c.cause, "dropped"))
+    sa.select(deliveries.c.state, sa.func.count(), sa.func.min(deliveries.c.created_at))
+    .where(matches(deliveries), sa.text(UNFINISHED), deliveries.c.cause != sa.bindparam("dropped"))
     .group_by(deliveries.c.state)
 )
 QUEUED_TASKS = (matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
-COUNT_LATE_TASKS = select(func.count(), func.min(tasks.c.next_run)).where(
-    *QUEUED_TASKS, tasks.c.next_run < parameter(tasks.c.next_run, "due_before")
+COUNT_LATE_TASKS = sa.select(sa.func.count(), sa.func.min(tasks.c.next_run)).where(
+    *QUEUED_TASKS, tasks.c.next_run < sa.bindparam("due_before")
 )
-NEXT_TASK = select(tasks.c.next_run).where(*QUEUED_TASKS).order_by(tasks.c.next_run).limit(1)
+NEXT_TASK = sa.select(tasks.c.next_run).where(*QUEUED_TASKS).order_by(tasks.c.next_run).limit(1)
 
 
 DAY = timedelta(days=1)
@@ -536,20 +514,24 @@ REPLIES, LATER = memories.alias("replies"), memories.alias("later")
 
 def _count_votes(*conditions: Any) -> Select[Any]:
     """Select the days of votes, as numbers since 1970, with how many like and how many do not."""
-    day = (type_coerce(memories.c.created_at, BigInteger) // literal_column(str(DAY // MICROSECOND))).label("day")
-    is_replaced = exists().where(
+    day = (sa.type_coerce(memories.c.created_at, sa.BigInteger) // sa.literal_column(str(DAY // MICROSECOND))).label(
+        "day"
+    )
+    is_replaced = sa.exists().where(
         *(LATER.c[name] == memories.c[name] for name in ("agent_id", "source_id", "entity_id")),
-        LATER.c.vote != literal_column("0"),
+        LATER.c.vote != sa.literal_column("0"),
         LATER.c.position > memories.c.position,
     )
-    counts: list[Any] = [func.sum(case((memories.c.vote == literal_column(vote), 1), else_=0)) for vote in ("1", "-1")]
+    counts: list[Any] = [
+        sa.func.sum(sa.case((memories.c.vote == sa.literal_column(vote), 1), else_=0)) for vote in ("1", "-1")
+    ]
     return (
-        select(day, *counts)
-        .join(REPLIES, and_(REPLIES.c.agent_id == memories.c.agent_id, REPLIES.c.id == memories.c.source_id))
-        .join(entities, and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == memories.c.entity_id))
+        sa.select(day, *counts)
+        .join(REPLIES, sa.and_(REPLIES.c.agent_id == memories.c.agent_id, REPLIES.c.id == memories.c.source_id))
+        .join(entities, sa.and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == memories.c.entity_id))
         .where(
             matches(memories),
-            literal_column(f"memories.{IS_VOTE}"),
+            sa.literal_column(f"memories.{IS_VOTE}"),
             REPLIES.c.turn_id.is_not(None),  # only messages of the agent have a turn
             memories.c.entity_id != REPLIES.c.entity_id,
             is_flag(entities.c.is_bot, is_set=False),
@@ -561,8 +543,8 @@ def _count_votes(*conditions: Any) -> Select[Any]:
     )
 
 
-COUNT_VOTES = _count_votes(memories.c.created_at >= parameter(memories.c.created_at, "since"))
-COUNT_VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == parameter(memories.c.turn_id, "turn_id"))
+COUNT_VOTES = _count_votes(memories.c.created_at >= sa.bindparam("since"))
+COUNT_VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == sa.bindparam("turn_id"))
 
 
 class SqlActivity(SqlStorePart):

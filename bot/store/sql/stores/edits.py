@@ -9,7 +9,8 @@ from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Table, Update, bindparam, delete, func, select, update
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Table, Update
 
 from bot.domain.environment import ParticipantState, Room, World
 from bot.domain.inbound import (
@@ -33,7 +34,7 @@ from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.search import audience_mark
 from bot.store.sql.core.base import SqlStorePart, reads, writes
-from bot.store.sql.core.mapping import items_parameter, limit_parameter, matches, parameter, storable_text, text_literal
+from bot.store.sql.core.mapping import LIMIT, matches, storable_text, text_literal
 from bot.store.sql.core.schema import (
     components,
     deliveries,
@@ -85,22 +86,20 @@ from bot.store.sql.stores.worlds import (
 NO_LIMIT = 2**31 - 1
 SOURCE_MEMORIES = memories.alias("said")
 
-RECEIPTS_OF_MESSAGES = select(*RECEIPT).where(
-    IN_ROOM, receipts.c.message_id.in_(items_parameter(receipts.c.message_id))
-)
+RECEIPTS_OF_MESSAGES = sa.select(*RECEIPT).where(IN_ROOM, receipts.c.message_id.in_(sa.bindparam("items")))
 LATEST_DELIVERIES = (
-    select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq.desc()).limit(limit_parameter())
+    sa.select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq.desc()).limit(LIMIT)
 )
-DERIVED_FROM_ROOM = select(memories.c.id).where(
+DERIVED_FROM_ROOM = sa.select(memories.c.id).where(
     matches(memories),
     memories.c.source_id.in_(
-        select(SOURCE_MEMORIES.c.id).where(
+        sa.select(SOURCE_MEMORIES.c.id).where(
             SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, matches(SOURCE_MEMORIES, "room_id")
         )
     ),
 )
-DELETE_KIND_IN_ROOM = delete(memories).where(matches(memories, "room_id", "kind"))
-REMOVE_MEMBER = delete(participants).where(
+DELETE_KIND_IN_ROOM = sa.delete(memories).where(matches(memories, "room_id", "kind"))
+REMOVE_MEMBER = sa.delete(participants).where(
     matches(participants, "entity_id"),
     participants.c.state == text_literal(ParticipantState.DEFAULT),  # keep rows that contain a decision about the room
     participants.c.room_id.in_(ROOM_IDS_OF_WORLD),
@@ -126,70 +125,70 @@ TARGET_COMPONENTS = components.alias("kept")
 
 def _replace_mark(terms: ColumnElement[str], place: str) -> ColumnElement[str]:
     """Return terms with the mark of another room or world: `old_` and `new_` are parameters."""
-    return func.replace(terms, bindparam(f"old_{place}_mark"), bindparam(f"new_{place}_mark"))
+    return sa.func.replace(terms, sa.bindparam(f"old_{place}_mark"), sa.bindparam(f"new_{place}_mark"))
 
 
 MOVE_MEMORIES = (
-    update(memories)
+    sa.update(memories)
     .where(matches(memories, "room_id"))
     .values(
-        room_id=parameter(memories.c.room_id, "new"),
-        world_id=parameter(memories.c.world_id, "new_world"),
+        room_id=sa.bindparam("new"),
+        world_id=sa.bindparam("new_world"),
         terms=_replace_mark(_replace_mark(memories.c.terms, "room"), "world"),
     )
 )
 MOVE_PARTICIPANTS = (
-    update(participants)
+    sa.update(participants)
     .where(
         matches(participants, "room_id"),
         participants.c.entity_id.not_in(
-            select(TARGET_PARTICIPANTS.c.entity_id).where(
-                matches(TARGET_PARTICIPANTS), TARGET_PARTICIPANTS.c.room_id == parameter(participants.c.room_id, "new")
+            sa.select(TARGET_PARTICIPANTS.c.entity_id).where(
+                matches(TARGET_PARTICIPANTS), TARGET_PARTICIPANTS.c.room_id == sa.bindparam("new")
             )
         ),
     )
-    .values(room_id=parameter(participants.c.room_id, "new"))
+    .values(room_id=sa.bindparam("new"))
 )
-DELETE_OLD_PARTICIPANTS = delete(participants).where(matches(participants, "room_id"))
+DELETE_OLD_PARTICIPANTS = sa.delete(participants).where(matches(participants, "room_id"))
 RETARGET_DELIVERY = (
-    update(deliveries)
+    sa.update(deliveries)
     .where(matches(deliveries, "id"))
     .values(
-        room_id=parameter(deliveries.c.room_id, "new"),
-        account=parameter(deliveries.c.account, "account"),
-        target=parameter(deliveries.c.target, "target"),
-        seq=select(func.coalesce(func.max(TARGET_DELIVERIES.c.seq), 0) + 1)
-        .where(matches(TARGET_DELIVERIES), TARGET_DELIVERIES.c.room_id == parameter(deliveries.c.room_id, "new"))
+        room_id=sa.bindparam("new"),
+        account=sa.bindparam("account"),
+        target=sa.bindparam("target"),
+        seq=sa.select(sa.func.coalesce(sa.func.max(TARGET_DELIVERIES.c.seq), 0) + 1)
+        .where(matches(TARGET_DELIVERIES), TARGET_DELIVERIES.c.room_id == sa.bindparam("new"))
         .scalar_subquery(),
     )
 )
 MOVE_WORLD_COMPONENTS = (
-    update(components)
+    sa.update(components)
     .where(
         matches(components, "world_id"),
-        ~select(TARGET_COMPONENTS.c.id)
+        ~sa.select(TARGET_COMPONENTS.c.id)
         .where(
             *(
                 TARGET_COMPONENTS.c[name] == components.c[name]
                 for name in ("agent_id", "entity_id", "type", "source_entity_id")
             ),
-            TARGET_COMPONENTS.c.world_id == parameter(components.c.world_id, "new"),
+            TARGET_COMPONENTS.c.world_id == sa.bindparam("new"),
         )
         .exists(),
     )
-    .values(world_id=parameter(components.c.world_id, "new"))
+    .values(world_id=sa.bindparam("new"))
 )
 
 
 def _update_audience(place: str) -> Update:
     """Return a statement that sets the audience of the vectors of a room or world to that of their memories."""
-    audience = select(search.AUDIENCE).where(memories.c.position == embeddings.c.memory).scalar_subquery()
-    in_place = select(memories.c.position).where(matches(memories), memories.c[place] == bindparam("new"))
-    return update(embeddings).where(embeddings.c.memory.in_(in_place)).values(audience=audience)
+    audience = sa.select(search.AUDIENCE).where(memories.c.position == embeddings.c.memory).scalar_subquery()
+    in_place = sa.select(memories.c.position).where(matches(memories), memories.c[place] == sa.bindparam("new"))
+    return sa.update(embeddings).where(embeddings.c.memory.in_(in_place)).values(audience=audience)
 
 
 def _move_rows(table: Table, place: str) -> Update:
-    return update(table).where(matches(table, place)).values({place: parameter(table.c[place], "new")})
+    return sa.update(table).where(matches(table, place)).values({place: sa.bindparam("new")})
 
 
 MOVE_VECTORS, MOVE_WORLD_VECTORS = (_update_audience(place) for place in ("room_id", "world_id"))
@@ -199,8 +198,8 @@ MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS = (
 NEW_TAKE_OVERS = take_overs.alias("new_take_overs")
 MOVE_TAKE_OVERS = _move_rows(take_overs, "room_id").where(  # what was decided in the new room since counts more
     take_overs.c.person_id.not_in(
-        select(NEW_TAKE_OVERS.c.person_id).where(
-            matches(NEW_TAKE_OVERS), NEW_TAKE_OVERS.c.room_id == parameter(take_overs.c.room_id, "new")
+        sa.select(NEW_TAKE_OVERS.c.person_id).where(
+            matches(NEW_TAKE_OVERS), NEW_TAKE_OVERS.c.room_id == sa.bindparam("new")
         )
     )
 )
@@ -224,7 +223,7 @@ def _cancel_open_work(
     connection: Connection, agent: int, room_ids: Collection[UUID], now: datetime, reason: str
 ) -> DeletionResult:
     rooms = set(room_ids)  # a world may have thousands; few receipts are open at all
-    open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
+    open_receipts = list_receipts(connection, agent, is_open=True, limit=NO_LIMIT)
     result = DeletionResult(
         receipts=tuple(cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms),
         deliveries=tuple(cancel_unsent(_unsent_deliveries(connection, agent, rooms), reason)),
@@ -259,13 +258,13 @@ def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> lis
 
 
 def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
-    return [delivery for delivery in list_unsent(agent, connection) if delivery.room_id in room_ids]
+    return [delivery for delivery in list_unsent(connection, agent) if delivery.room_id in room_ids]
 
 
 def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) -> None:
     save_receipts(connection, agent, result.receipts)
     for delivery in result.deliveries:
-        save_delivery(agent, delivery, connection)
+        save_delivery(connection, agent, delivery)
 
 
 class SqlEdits(SqlStorePart):
@@ -281,7 +280,7 @@ class SqlEdits(SqlStorePart):
             return EditResult(StoredEvent(receipt))
         revisions = _receipts_of_messages(connection, agent, key.room_id, [key.message_id])
         if not revisions:
-            return EditResult(receive(self._agent_row, [edit], now, None, connection)[0])
+            return EditResult(receive(connection, self._agent_row, [edit], now)[0])
         previous = _find_memories(connection, agent, [revisions[0].memory_id]).get(revisions[0].memory_id)
         plan = plan_edit(edit, now, revisions, previous, is_answering=is_answering)
         save_receipts(connection, agent, plan.superseded)
@@ -304,7 +303,7 @@ class SqlEdits(SqlStorePart):
         latest = _latest_deliveries(connection, agent, room_id)
         memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(latest, message_ids)
         deleted_ids = tuple(_find_memories(connection, agent, memory_ids))
-        room_receipts = list_receipts(agent, room_id, None, MAX_SCANNED_ROWS, connection)
+        room_receipts = list_receipts(connection, agent, room_id=room_id, limit=MAX_SCANNED_ROWS)
         unsent = _unsent_deliveries(connection, agent, {room_id})
         orphaned = orphaned_deliveries(unsent, message_receipts, room_receipts)
         open_receipts = (receipt for receipt in message_receipts if not receipt.outcome.is_final)
@@ -362,7 +361,7 @@ class SqlEdits(SqlStorePart):
         agent = self._agent
         if update.event_key and not _is_new_event(connection, agent, update.event_key, now):
             return MembershipChange(is_new=False)
-        previous_world = find_world(agent, update.world.id, connection)
+        previous_world = find_world(connection, agent, update.world.id)
         put_worlds(connection, agent, [update.world])
         new_rooms = _upsert_listed_rooms(connection, agent, update.rooms)
         people = sorted(update.entities, key=attrgetter("id"))  # one order, so that transactions cannot deadlock
@@ -383,16 +382,16 @@ class SqlEdits(SqlStorePart):
     async def erase_entity(
         self, entity_id: UUID, now: datetime, on_cancelled: OnCancelled | None = None
     ) -> ErasureResult:
-        return await Erasure(self._database, self._agent, entity_id, now, on_cancelled).run()
+        return await Erasure(self._database, self._agent_row, entity_id, now, on_cancelled).run()
 
     @writes
     def migrate_room(self, connection: Connection, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         """Move a room's data, and that of its world if the world has no other room."""
         agent = self._agent
-        old_room = find_room(agent, room_id, connection)
-        old_world = find_world(agent, old_room.world_id, connection) if old_room else None
+        old_room = find_room(connection, agent, room_id)
+        old_world = find_world(connection, agent, old_room.world_id) if old_room else None
         if old_world is not None:
-            stored = find_world(agent, world.id, connection)  # what was decided there since counts more
+            stored = find_world(connection, agent, world.id)  # what was decided there since counts more
             world = (world.merge(stored) if stored else world).merge(old_world.migrate_room(room_id, room.id))
         put_worlds(connection, agent, [world])
         put_rooms(connection, agent, [room])
@@ -409,7 +408,7 @@ class SqlEdits(SqlStorePart):
             _move_world(connection, agent, old_world.id, room.world_id)
         pending_ids = [
             delivery.id
-            for delivery in list_deliveries(agent, True, None, None, connection)
+            for delivery in list_deliveries(connection, agent, is_open=True)
             if delivery.room_id == room_id and delivery.state is DeliveryState.PENDING
         ]
         for delivery_id in pending_ids:

@@ -5,33 +5,15 @@ so that a rare rule is found without reading the receipts that do not match. Tho
 in the order of arrival.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    delete,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    text,
-    tuple_,
-    type_coerce,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.tasks import crash_point
@@ -63,27 +45,21 @@ from bot.domain.ledger import (
 from bot.domain.proposal import Proposal, ProposalState, decide_receipt
 from bot.errors import AlreadyReferred
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
-from bot.store.lists import Page
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, searches, writes, writes_not_durably
 from bot.store.sql.core.mapping import (
+    LIMIT,
     InsertStatement,
     RowMapping,
     count_changed,
     insert_if_new,
     is_flag,
-    items_parameter,
-    limit_parameter,
     matches,
-    parameter,
-    position_key,
     rows_of,
-    take_page,
     text_literal,
     upsert,
 )
 from bot.store.sql.core.schema import (
     IS_WAITING,
-    UNDECIDED,
     UNFINISHED,
     care_counts,
     cursors,
@@ -139,35 +115,33 @@ MAX_KEYS = 64  # of a statement
 INSERT_IF_NEW = insert_if_new(receipts, RECEIPT.stored_names)
 INSERT_RECEIPT = InsertStatement(receipts, RECEIPT.stored_names)
 SET_STATE = (
-    update(receipts)
+    sa.update(receipts)
     .where(matches(receipts, "id"))
-    .values({name: parameter(receipts.c[name], name) for name in RECEIPT_STATE_NAMES})
+    .values({name: sa.bindparam(name) for name in RECEIPT_STATE_NAMES})
 )
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
-FIND_RECEIPT = select(*RECEIPT).where(matches(receipts, "id"))
-FIND_BY_MEMORY = select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
-RECEIPTS_BY_POSITION = select(*RECEIPT, receipts.c.position).where(
-    receipts.c.position.in_(items_parameter(receipts.c.position))
-)
-FIND_PLACE = select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
+FIND_RECEIPT = sa.select(*RECEIPT).where(matches(receipts, "id"))
+FIND_BY_MEMORY = sa.select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(LIMIT)
+RECEIPTS_BY_POSITION = sa.select(*RECEIPT, receipts.c.position).where(receipts.c.position.in_(sa.bindparam("items")))
+FIND_PLACE = sa.select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
 UNEVALUATED = (
-    select(*RECEIPT)
+    sa.select(*RECEIPT)
     .where(matches(receipts), is_flag(receipts.c.is_evaluated, is_set=False))
     .order_by(receipts.c.position)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 MARK_EVALUATED = (
-    update(receipts)
-    .where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
-    .values(is_evaluated=literal_column("1"))
+    sa.update(receipts)
+    .where(matches(receipts), receipts.c.id.in_(sa.bindparam("items")))
+    .values(is_evaluated=sa.literal_column("1"))
 )
 
 
 def _receipts_query(*, is_open: bool | None, in_room: bool) -> Select[Any]:
-    query = select(*RECEIPT).where(IN_ROOM if in_room else matches(receipts))
+    query = sa.select(*RECEIPT).where(IN_ROOM if in_room else matches(receipts))
     if is_open is not None:
         query = query.where(is_flag(receipts.c.is_open, is_set=is_open))
-    return query.order_by(NEWEST_FIRST).limit(limit_parameter())
+    return query.order_by(NEWEST_FIRST).limit(LIMIT)
 
 
 RECEIPT_LISTS = {
@@ -183,11 +157,11 @@ def select_by_keys(count: int) -> CompoundSelect[Any]:
     queries = []
     for key in (EVENT_KEY, MESSAGE_KEY):
         events = (
-            and_(matches(receipts), *(column == parameter(column, f"{column.name}_{number}") for column in key))
+            sa.and_(matches(receipts), *(column == sa.bindparam(f"{column.name}_{number}") for column in key))
             for number in range(count)
         )
-        queries.append(select(*RECEIPT).where(or_(*events)))
-    return union_all(*queries)
+        queries.append(sa.select(*RECEIPT).where(sa.or_(*events)))
+    return sa.union_all(*queries)
 
 
 def find_by_keys(connection: Connection, agent: int, keys: Sequence[EventKey]) -> dict[object, Receipt]:
@@ -222,18 +196,7 @@ def state_values(agent: int, receipt: Receipt) -> dict[str, Any]:
     return RECEIPT.changes(receipt, agent, RECEIPT_STATE_NAMES, receipt_columns(receipt))
 
 
-def add_model_calls(agent: int, receipt_id: UUID, calls: Sequence[ModelCall], connection: Connection) -> bool:
-    """Add model calls to a closed receipt; return False if it is open or unknown."""
-    row = connection.execute(FIND_RECEIPT, {"agent": agent, "id_": receipt_id}).first()
-    receipt = RECEIPT.read(row) if row else None
-    if receipt is None or not receipt.outcome.is_final:
-        return False
-    of_receipt = (receipts.c.agent_id == agent, receipts.c.id == receipt_id)
-    connection.execute(update(receipts).where(*of_receipt).values(model_calls=(*receipt.model_calls, *calls)))
-    return True
-
-
-def find_receipt(agent: int, searched_id: UUID, connection: Connection) -> Receipt | None:
+def find_receipt(connection: Connection, agent: int, searched_id: UUID) -> Receipt | None:
     """Return a receipt by its id, or the latest by the id of its memory."""
     row = connection.execute(FIND_RECEIPT, {"agent": agent, "id_": searched_id}).first()
     if row is None:
@@ -242,7 +205,7 @@ def find_receipt(agent: int, searched_id: UUID, connection: Connection) -> Recei
 
 
 def list_receipts(
-    agent: int, room_id: UUID | None, is_open: bool | None, limit: int, connection: Connection
+    connection: Connection, agent: int, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int
 ) -> list[Receipt]:
     """Return matching receipts, newest first."""
     values = {"agent": agent, "limit": limit} | ({} if room_id is None else {"room_id_": room_id})
@@ -264,12 +227,12 @@ def select_page(
 ) -> Select[Any]:
     """Return the query for the positions of a page; `last` are time and position of the receipt before it."""
     columns = receipts.c
-    statement = select(columns.position).where(*_conditions(agent, query)).limit(limit)
+    statement = sa.select(columns.position).where(*_conditions(agent, query)).limit(limit)
     is_by_position = query.room_id is not None and query.since is None and query.until is None
     keys: list[Any] = [columns.position] if is_by_position else [columns.received_at, columns.position]
     if last is not None:
-        place = tuple_(*(literal(value, key.type) for key, value in zip(keys, last[-len(keys) :], strict=True)))
-        key = tuple_(*keys)
+        place = sa.tuple_(*(sa.literal(value, key.type) for key, value in zip(keys, last[-len(keys) :], strict=True)))
+        key = sa.tuple_(*keys)
         statement = statement.where(key > place if is_oldest_first else key < place)
     return statement.order_by(*(key if is_oldest_first else key.desc() for key in keys))
 
@@ -278,7 +241,11 @@ def select_counts(agent: int, query: ReceiptQuery) -> Select[Any]:
     """Return the query for the number of receipts by outcome and rule, with the position of the latest."""
     columns = receipts.c
     group = (columns.outcome, columns.rule)
-    return select(*group, func.count(), func.max(columns.position)).where(*_conditions(agent, query)).group_by(*group)
+    return (
+        sa.select(*group, sa.func.count(), sa.func.max(columns.position))
+        .where(*_conditions(agent, query))
+        .group_by(*group)
+    )
 
 
 def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]]:
@@ -298,39 +265,16 @@ def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]
         yield columns.rule.in_(list(query.rules))
     if query.platforms:
         yield _unindexed(columns.platform).in_(list(query.platforms))
-    notes = type_coerce(columns.notes, Text)
+    notes = sa.type_coerce(columns.notes, sa.Text)
     if query.is_filtered:
-        yield or_(_unindexed(columns.rule) == Rule.FILTERED, notes.like('%"filter %'))
+        yield sa.or_(_unindexed(columns.rule) == Rule.FILTERED, notes.like('%"filter %'))
     if query.is_degraded:
         yield notes.like(r"%\% of BUDGET\_%", escape="\\")
 
 
 def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return the column in a form for which no index is chosen: in that of the event's key rows are not in order."""
-    return func.coalesce(column, column)
-
-
-def search_receipts(
-    agent_row: AgentRow,
-    query: ReceiptQuery,
-    before: UUID | None,
-    after: UUID | None,
-    limit: int,
-    connection: Connection,
-) -> list[ListedReceipt]:
-    """Return a page of receipts with the rows that they name."""
-    agent = agent_row.number
-    last, place = None, before or after
-    if place is not None:
-        row = connection.execute(FIND_PLACE, {"agent": agent, "id_": place}).first()
-        if row is None:  # deleted meanwhile, and all that are older
-            return []
-        last = (row[0], row[1])
-    is_oldest_first = before is None and after is not None
-    positions = list(connection.scalars(select_page(agent, query, last, limit, is_oldest_first=is_oldest_first)))
-    by_position = _receipts_at(connection, positions)
-    page = [by_position[position] for position in positions if position in by_position]
-    return _complete(connection, agent_row, page)
+    return sa.func.coalesce(column, column)
 
 
 def _receipts_at(connection: Connection, positions: Sequence[int]) -> dict[int, Receipt]:
@@ -342,7 +286,7 @@ def _complete(connection: Connection, agent_row: AgentRow, page: Sequence[Receip
     """Add messages, authors, rooms and worlds, one statement for each."""
     agent = agent_row.number
     found = find_memories(connection, agent, [receipt.memory_id for receipt in page])
-    messages = {memory.id: memory for memory in hide_memories(agent_row, [*found.values()], connection)}
+    messages = {memory.id: memory for memory in hide_memories(connection, agent_row, [*found.values()])}
     authors = {
         author.id: hide_entity(author) if author.id in agent_row.not_read else author
         for author in find_entities(connection, agent, {receipt.author_id for receipt in page}).values()
@@ -360,27 +304,6 @@ def _complete(connection: Connection, agent_row: AgentRow, page: Sequence[Receip
             ListedReceipt(receipt, messages.get(receipt.memory_id), authors.get(receipt.author_id), room, world)
         )
     return listed
-
-
-def count_receipts(agent: int, query: ReceiptQuery, connection: Connection) -> list[ReceiptCount]:
-    """Return the counts by outcome and rule, with the latest receipt of each."""
-    rows = connection.execute(select_counts(agent, query)).all()
-    examples = _receipts_at(connection, [row[3] for row in rows])
-    counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows if row[3] in examples]
-    return sorted(counts, key=lambda item: -item.count)
-
-
-class SqlReceiptLists(SqlStorePart):
-    """Lists and counts receipts; see `LookupStore`."""
-
-    async def search_receipts(
-        self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
-    ) -> list[ListedReceipt]:
-        work = partial(search_receipts, self._agent_row, query, before, after, limit)
-        return await self._database.search(work)
-
-    async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
-        return await self._database.search(partial(count_receipts, self._agent, query))
 
 
 REFERENCE_KEYS = ("edits", "draft")
@@ -417,20 +340,20 @@ def _insert_if_new(insert: Any) -> Executable:
     return statement.returning(deliveries.c.seq)  # type: ignore[no-any-return]
 
 
-NEXT_NUMBER = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
-    deliveries.c.agent_id == bindparam("agent_id"), deliveries.c.room_id == parameter(deliveries.c.room_id, "room_id")
+NEXT_NUMBER = sa.select(sa.func.coalesce(sa.func.max(deliveries.c.seq), 0) + 1).where(
+    deliveries.c.agent_id == sa.bindparam("agent_id"), deliveries.c.room_id == sa.bindparam("room_id")
 )
 INSERT_DELIVERY = InsertStatement(deliveries, INSERTED_NAMES, _insert_if_new, seq=NEXT_NUMBER.scalar_subquery())
 UPDATE_DELIVERY = (
-    update(deliveries)
+    sa.update(deliveries)
     .where(matches(deliveries, "id"))
-    .values({name: parameter(deliveries.c[name], name) for name in DELIVERY_STATE_NAMES})
+    .values({name: sa.bindparam(name) for name in DELIVERY_STATE_NAMES})
 )
-ALL_DELIVERIES = select(*DELIVERY).where(matches(deliveries)).order_by(DELIVERY_POSITION)
-HELD_DELIVERIES = ALL_DELIVERIES.where(text(UNFINISHED), deliveries.c.state == text_literal(DeliveryState.UNKNOWN))
+ALL_DELIVERIES = sa.select(*DELIVERY).where(matches(deliveries)).order_by(DELIVERY_POSITION)
+HELD_DELIVERIES = ALL_DELIVERIES.where(sa.text(UNFINISHED), deliveries.c.state == text_literal(DeliveryState.UNKNOWN))
 OPEN_DELIVERIES = ALL_DELIVERIES.where(is_flag(deliveries.c.is_open))
-DELIVERIES_OF_ROOM = select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq)
-DELIVERIES_OF_TURN = select(*DELIVERY).where(matches(deliveries, "turn_id")).order_by(DELIVERY_POSITION)
+DELIVERIES_OF_ROOM = sa.select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq)
+DELIVERIES_OF_TURN = sa.select(*DELIVERY).where(matches(deliveries, "turn_id")).order_by(DELIVERY_POSITION)
 
 
 def insert_delivery(connection: Connection, agent: int, delivery: Delivery) -> int | None:
@@ -459,7 +382,7 @@ def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> l
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
-def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
+def save_delivery(connection: Connection, agent: int, delivery: Delivery) -> None:
     """Store a delivery's new state; insert the delivery if it is missing."""
     state = DELIVERY.changes(delivery, agent, DELIVERY_STATE_NAMES, delivery_columns(delivery))
     if not connection.execute(UPDATE_DELIVERY, state).rowcount:
@@ -467,7 +390,12 @@ def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> Non
 
 
 def list_deliveries(
-    agent: int, is_open: bool | None, room_id: UUID | None, turn_id: UUID | None, connection: Connection
+    connection: Connection,
+    agent: int,
+    *,
+    is_open: bool | None = None,
+    room_id: UUID | None = None,
+    turn_id: UUID | None = None,
 ) -> list[Delivery]:
     """Return matching deliveries in the order in which they are sent."""
     if turn_id is not None:
@@ -485,112 +413,59 @@ def list_deliveries(
     ]
 
 
-def list_unsent(agent: int, connection: Connection) -> list[Delivery]:
+def list_unsent(connection: Connection, agent: int) -> list[Delivery]:
     """Return what is open or held in all rooms together, which is little."""
     held = list(DELIVERY.read_all(connection.execute(HELD_DELIVERIES, {"agent": agent})))
-    return [*list_deliveries(agent, True, None, None, connection), *held]
-
-
-def _list_query(*conditions: Any) -> Select[Any]:
-    return (
-        select(*DELIVERY, DELIVERY_POSITION)
-        .where(matches(deliveries), *conditions, parameter(DELIVERY_POSITION, "before") > DELIVERY_POSITION)
-        .order_by(DELIVERY_POSITION.desc())
-        .limit(limit_parameter())
-    )
-
-
-LIST_UNDELIVERED = _list_query(text(UNFINISHED))
-LIST_OPEN = _list_query(is_flag(deliveries.c.is_open))
-LIST_UNDECIDED: dict[tuple[DeliveryState, ...], Select[Any]] = {
-    (state,): _list_query(text(f"state = '{state}'")) for state in (DeliveryState.UNKNOWN, DeliveryState.FAILED)
-}
-COUNT_UNDECIDED = (
-    select(deliveries.c.state, func.count())
-    .where(matches(deliveries), text(f"({UNDECIDED})"), deliveries.c.cause != parameter(deliveries.c.cause, "cause"))
-    .group_by(deliveries.c.state)
-)
-COUNT_OPEN = select(deliveries.c.state).where(matches(deliveries), is_flag(deliveries.c.is_open))
-
-
-def list_undelivered(
-    agent: int, states: frozenset[DeliveryState], before: int, limit: int, connection: Connection
-) -> Page[Delivery]:
-    """Return undelivered parts in some states before a position, the latest first."""
-    is_open = states <= frozenset(OPEN_STATES)
-    statement = LIST_OPEN if is_open else LIST_UNDECIDED.get(tuple(states), LIST_UNDELIVERED)
-    state = DELIVERY.names.index("state")
-    rows, following = take_page(
-        lambda position, count: connection.execute(
-            statement, {"agent": agent, "before": position, "limit": count}
-        ).all(),
-        lambda rows: [row[state] in states for row in rows],
-        before,
-        limit,
-    )
-    items = (((int(row[-1]),), delivery) for row in rows if (delivery := DELIVERY.read_or_report(row)) is not None)
-    return Page(tuple(items), position_key(following))
-
-
-def count_undelivered(agent: int, without_cause: str, connection: Connection) -> Mapping[DeliveryState, int]:
-    """Return the number of undelivered parts by state; those with a cause can be left out."""
-    counts = dict.fromkeys((*OPEN_STATES, DeliveryState.UNKNOWN, DeliveryState.FAILED), 0)
-    for state, count in connection.execute(COUNT_UNDECIDED, {"agent": agent, "cause": without_cause or "\uffff"}):
-        counts[state] = int(count)
-    for state in connection.execute(COUNT_OPEN, {"agent": agent}).scalars():
-        counts[state] += 1
-    return counts
+    return [*list_deliveries(connection, agent, is_open=True), *held]
 
 
 FIND_INBOUND_ROWS = (
-    select(*WORLD, *ROOM, *ENTITY, *MEMORY)
+    sa.select(*WORLD, *ROOM, *ENTITY, *MEMORY)
     .select_from(memories)
-    .join(rooms, and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
-    .join(worlds, and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
-    .join(
-        entities, and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == parameter(entities.c.id, "author"))
-    )
+    .join(rooms, sa.and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
+    .join(worlds, sa.and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
+    .join(entities, sa.and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == sa.bindparam("author")))
     .where(matches(memories, "id"))
 )
 CURSOR = RowMapping(cursors, StreamCursor)
 CURSOR_KEY = ("agent_id", "platform", "account", "name")
 SAVE_CURSOR = upsert(cursors, CURSOR_KEY, CURSOR.stored_names)
-FIND_CURSOR = select(cursors.c.value).where(matches(cursors, "platform", "account", "name"))
+FIND_CURSOR = sa.select(cursors.c.value).where(matches(cursors, "platform", "account", "name"))
 # By room, so that an index is used.
-RECEIPTS_OF_MESSAGE = select(*RECEIPT, receipts.c.position).where(
-    matches(receipts, "message_id"), receipts.c.room_id.in_(select(rooms.c.id).where(matches(rooms)))
+RECEIPTS_OF_MESSAGE = sa.select(*RECEIPT, receipts.c.position).where(
+    matches(receipts, "message_id"), receipts.c.room_id.in_(sa.select(rooms.c.id).where(matches(rooms)))
 )
 # By room as well: each reads one entry at the end of an index.
-LAST_MESSAGE_IDS = select(
+LAST_MESSAGE_IDS = sa.select(
     rooms.c.id,
-    select(receipts.c.message_id)
+    sa.select(receipts.c.message_id)
     .where(
         receipts.c.agent_id == rooms.c.agent_id,
         receipts.c.room_id == rooms.c.id,
-        receipts.c.revision == literal_column("0"),
+        receipts.c.revision == sa.literal_column("0"),
         receipts.c.origin == text_literal(EventOrigin.PLATFORM),
     )
     .order_by(receipts.c.position.desc())
-    .limit(literal_column("1"))
+    .limit(sa.literal_column("1"))
     .correlate(rooms)
     .scalar_subquery(),
-).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+).where(matches(rooms), rooms.c.id.in_(sa.bindparam("items")))
 UNDELIVERED = (
-    select(*DELIVERY)
-    .where(matches(deliveries), text(UNFINISHED))
+    sa.select(*DELIVERY)
+    .where(matches(deliveries), sa.text(UNFINISHED))
     .order_by(deliveries.c.position.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 DISCLOSURE = RowMapping(disclosures, Disclosure)
 SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOSURE.stored_names)
-FIND_DISCLOSURES = select(*DISCLOSURE).where(
-    matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
+FIND_DISCLOSURES = sa.select(*DISCLOSURE).where(
+    matches(disclosures), disclosures.c.entity_id.in_(sa.bindparam("items"))
 )
-COUNT_DISCLOSED = select(func.count()).select_from(disclosures).where(matches(disclosures, "kind"))
+COUNT_DISCLOSED = sa.select(sa.func.count()).select_from(disclosures).where(matches(disclosures, "kind"))
 CARE_COUNT = RowMapping(care_counts, CareCount)
 FIND_CARE_COUNTS = (
-    select(*CARE_COUNT)
-    .where(matches(care_counts), care_counts.c.day >= parameter(care_counts.c.day, "since"))
+    sa.select(*CARE_COUNT)
+    .where(matches(care_counts), care_counts.c.day >= sa.bindparam("since"))
     .order_by(care_counts.c.day, care_counts.c.category)
 )
 
@@ -605,17 +480,15 @@ def _add_count(insert: Any) -> Executable:
 ADD_CARE_COUNT = InsertStatement(care_counts, CARE_COUNT.stored_names, _add_count)
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
-STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
+STEPS_OF_TURN = sa.select(*STEP).where(matches(steps, "turn_id"))
 UNREADABLE = RowMapping(unreadable_events, UnreadableEvent)
 NEWEST_UNREADABLE = unreadable_events.c.position.desc()
 INSERT_UNREADABLE = insert_if_new(unreadable_events, UNREADABLE.stored_names)
-LIST_UNREADABLE = (
-    select(*UNREADABLE).where(matches(unreadable_events)).order_by(NEWEST_UNREADABLE).limit(limit_parameter())
-)
-DELETE_SURPLUS_UNREADABLE = delete(unreadable_events).where(
+LIST_UNREADABLE = sa.select(*UNREADABLE).where(matches(unreadable_events)).order_by(NEWEST_UNREADABLE).limit(LIMIT)
+DELETE_SURPLUS_UNREADABLE = sa.delete(unreadable_events).where(
     matches(unreadable_events),
     unreadable_events.c.position
-    <= select(unreadable_events.c.position)
+    <= sa.select(unreadable_events.c.position)
     .where(matches(unreadable_events))
     .order_by(NEWEST_UNREADABLE)
     .limit(1)
@@ -625,11 +498,11 @@ DELETE_SURPLUS_UNREADABLE = delete(unreadable_events).where(
 
 
 def receive(
+    connection: Connection,
     agent_row: AgentRow,
     inbound_messages: Sequence[InboundMessage],
     now: datetime,
-    cursor: StreamCursor | None,
-    connection: Connection,
+    cursor: StreamCursor | None = None,
 ) -> list[StoredEvent]:
     """Store new events with the rows they need, and the cursor of their stream."""
     agent = agent_row.number
@@ -671,23 +544,6 @@ def store_events(
     return received
 
 
-def _receive_command(
-    agent: int, receipt: Receipt, world: World, room: Room, author: Entity, connection: Connection
-) -> Receipt:
-    """Store the receipt of a command and the rows it needs; return the one that the command has already."""
-    if (existing := _find_known(connection, agent, receipt)) is not None:
-        return existing
-    if not find_rooms(connection, agent, {room.id}):
-        put_worlds(connection, agent, [world])
-        put_rooms(connection, agent, [room])
-    if not find_entities(connection, agent, {author.id}):
-        put_entities(connection, agent, [author])
-        touch_participants(connection, agent, [(room.id, author.id)])
-    if INSERT_IF_NEW.execute(connection, RECEIPT.values(receipt, agent, receipt_columns(receipt))).rowcount:
-        return receipt
-    return _find_known(connection, agent, receipt) or receipt
-
-
 def _find_known(connection: Connection, agent: int, receipt: Receipt) -> Receipt | None:
     known = find_by_keys(connection, agent, [receipt.key])
     return known.get(event_key(receipt.key)) or known.get(message_key(receipt.key))
@@ -698,60 +554,6 @@ def with_role(world: World, author: Entity) -> World:
     if author.id in world.roles:
         return world
     return replace(world, roles={author.id: Role.MEMBER, **world.roles})
-
-
-def _find_inbound(agent: int, receipt: Receipt, connection: Connection) -> InboundMessage | None:
-    """Return the message of a receipt with its rows."""
-    key = {"agent": agent, "id_": receipt.memory_id, "author": receipt.author_id}
-    row = connection.execute(FIND_INBOUND_ROWS, key).first()
-    if row is None:
-        return None
-    values = iter(row)
-    world, room = WORLD.take(values), ROOM.take(values)
-    author, message = ENTITY.take(values), MEMORY.take(values)
-    return InboundMessage(receipt.key, with_role(world, author), room, author, message)
-
-
-def _record_unreadable(agent: int, events: Sequence[UnreadableEvent], connection: Connection) -> None:
-    INSERT_UNREADABLE.execute_all(connection, [UNREADABLE.values(event, agent) for event in events])
-    connection.execute(DELETE_SURPLUS_UNREADABLE, {"agent": agent})
-
-
-def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connection) -> dict[UUID, str]:
-    rows = rows_of(connection, LAST_MESSAGE_IDS, room_ids, agent=agent)
-    return {room_id: message_id for room_id, message_id in rows if message_id is not None}
-
-
-class SqlLookups(SqlReceiptLists):
-    """Answers people; see `LookupStore` and `UnreadableEventStore`."""
-
-    async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
-        rows = await self._search(RECEIPTS_OF_MESSAGE, message_id_=message_id)
-        return list(RECEIPT.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
-
-    async def last_message_ids(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
-        return await self._database.search(partial(_last_message_ids, self._agent, room_ids))
-
-    async def delivery(self, delivery_id: str) -> Delivery | None:
-        found = await self._database.read(lambda db: find_deliveries(db, self._agent, [delivery_id]))
-        return next(iter(found), None)
-
-    async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
-        find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
-        return await self._database.read(find)
-
-    async def count_disclosed(self, kind: DeliveryKind) -> int:
-        [row] = await self._read(COUNT_DISCLOSED, kind_=kind)
-        return int(row[0])
-
-    async def care_counts(self, since: date) -> list[CareCount]:
-        return list(CARE_COUNT.read_all(await self._read(FIND_CARE_COUNTS, since=since)))
-
-    async def undelivered(self, limit: int = 100) -> list[Delivery]:
-        return list(DELIVERY.read_all(reversed(await self._search(UNDELIVERED, limit=limit))))
-
-    async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
-        return list(UNREADABLE.read_all(await self._read(LIST_UNREADABLE, limit=limit)))
 
 
 def save_disclosures(
@@ -775,7 +577,9 @@ def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit)
         return
     if connection.dialect.name == "postgresql":
         for person in sorted(people):
-            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"referral {person}", agent))))
+            connection.execute(
+                sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"referral {person}", agent)))
+            )
     found = DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)
     known = {item.entity_id: item for item in found if item.kind is DeliveryKind.REFERRAL}
     for item in turn_commit.disclosures:
@@ -789,27 +593,16 @@ def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit)
             ADD_CARE_COUNT.execute(connection, CARE_COUNT.values(count, agent))
 
 
-def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
-    if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
-        return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
-    put_memories(connection, agent, turn_commit.replies)
-    stored = insert_deliveries(connection, agent, turn_commit.deliveries)
-    count_referrals(connection, agent, turn_commit)
-    save_disclosures(connection, agent, turn_commit.disclosures, stored)
-    save_proposal(connection, agent, turn_commit)
-    return stored
-
-
 PROPOSAL = RowMapping(proposals, Proposal)
 INSERT_PROPOSAL = insert_if_new(proposals, PROPOSAL.stored_names)
 
 
 def _list_proposals(*conditions: Any) -> Select[Any]:
-    listed = select(*PROPOSAL).where(matches(proposals), *conditions)
-    return listed.order_by(proposals.c.position.desc()).limit(limit_parameter())
+    listed = sa.select(*PROPOSAL).where(matches(proposals), *conditions)
+    return listed.order_by(proposals.c.position.desc()).limit(LIMIT)
 
 
-ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(text(IS_WAITING))
+ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(sa.text(IS_WAITING))
 PROPOSALS_IN_STATE = _list_proposals(matches(proposals, "state"))
 PROPOSALS_OF_TURN = _list_proposals(matches(proposals, "turn_id"))
 PROPOSAL_STATE_NAMES = (
@@ -817,17 +610,11 @@ PROPOSAL_STATE_NAMES = (
     *("editor", "edited_until", "replaced_by"),
 )
 UPDATE_PROPOSAL = (
-    update(proposals)
-    .where(
-        matches(proposals, "id"),
-        text(IS_WAITING),
-        proposals.c.revision == parameter(proposals.c.revision, "expected_revision"),
-    )
-    .values({name: parameter(proposals.c[name], name) for name in PROPOSAL_STATE_NAMES})
+    sa.update(proposals)
+    .where(matches(proposals, "id"), sa.text(IS_WAITING), proposals.c.revision == sa.bindparam("expected_revision"))
+    .values({name: sa.bindparam(name) for name in PROPOSAL_STATE_NAMES})
 )
-UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(
-    proposals.c.editor == parameter(proposals.c.editor, "expected_editor")
-)
+UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(proposals.c.editor == sa.bindparam("expected_editor"))
 MAX_WAITING = 10_000
 
 
@@ -837,7 +624,7 @@ def save_proposal(connection: Connection, agent: int, turn_commit: TurnCommit) -
     if proposal is None:
         return
     if proposal.receipt_id is not None:
-        receipt = find_receipt(agent, proposal.receipt_id, connection)
+        receipt = find_receipt(connection, agent, proposal.receipt_id)
         if receipt is None or (receipt.outcome, receipt.turn_id) != (Outcome.PARKED, proposal.turn_id):
             return
     if not INSERT_PROPOSAL.execute(connection, PROPOSAL.values(proposal, agent)).rowcount:
@@ -867,7 +654,7 @@ def change_proposal(
         statement, state = UPDATE_PROPOSAL_OF_EDITOR, {**state, "expected_editor": editor}
     if not connection.execute(statement, state).rowcount:
         return False
-    receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
+    receipt = None if changed.receipt_id is None else find_receipt(connection, agent, changed.receipt_id)
     if receipt is not None and receipt.outcome is Outcome.PARKED:
         decided = decide_receipt(receipt, changed, cause, superseded_by)
         connection.execute(SET_STATE, state_values(agent, decided))
@@ -887,87 +674,164 @@ def withdraw_proposals(
     return tuple(withdrawn)
 
 
-def _decide_proposal(
-    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, editor: str | None, connection: Connection
-) -> list[Delivery] | None:
-    if not change_proposal(connection, agent, decided, revision, editor=editor):
-        return None
-    put_memories(connection, agent, turn_commit.replies)
-    stored = insert_deliveries(connection, agent, turn_commit.deliveries)
-    save_disclosures(connection, agent, turn_commit.disclosures, stored)
-    return stored
-
-
-def _close_command(
-    agent: int, receipt: Receipt, deliveries: Sequence[Delivery], response: Step | None, connection: Connection
-) -> list[Delivery]:
-    is_closed = save_receipts(connection, agent, [receipt])
-    if is_closed and response is not None:
-        save_steps(agent, [response], (), connection)
-    return insert_deliveries(connection, agent, deliveries)
-
-
-def save_steps(agent: int, saved: Sequence[Step], receipts: Sequence[Receipt], connection: Connection) -> None:
+def save_steps(connection: Connection, agent: int, saved: Sequence[Step], receipts: Sequence[Receipt] = ()) -> None:
     """Store steps together with receipts."""
     save_receipts(connection, agent, receipts)
     SAVE_STEP.execute_all(connection, [STEP.values(step, agent) for step in saved])
 
 
-class SqlLedger(SqlLookups):
-    """Stores receipts, steps and deliveries; see `Ledger`."""
+class SqlLedger(SqlStorePart):
+    """Stores receipts, steps and deliveries, and answers people; see `Ledger`."""
 
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         super().__init__(database, agent_row)
         self.health = database.health
 
-    async def receive(
-        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
+    @writes
+    def receive(
+        self,
+        connection: Connection,
+        messages: Sequence[InboundMessage],
+        now: datetime,
+        cursor: StreamCursor | None = None,
     ) -> list[StoredEvent]:
-        return await self._database.write(partial(receive, self._agent_row, messages, now, cursor))
+        return receive(connection, self._agent_row, messages, now, cursor)
 
-    async def receive_command(self, receipt: Receipt, world: World, room: Room, author: Entity) -> Receipt:
-        return await self._database.write(partial(_receive_command, self._agent, receipt, world, room, author))
+    @writes
+    def receive_command(
+        self, connection: Connection, receipt: Receipt, world: World, room: Room, author: Entity
+    ) -> Receipt:
+        agent = self._agent
+        if (existing := _find_known(connection, agent, receipt)) is not None:
+            return existing
+        if not find_rooms(connection, agent, {room.id}):
+            put_worlds(connection, agent, [world])
+            put_rooms(connection, agent, [room])
+        if not find_entities(connection, agent, {author.id}):
+            put_entities(connection, agent, [author])
+            touch_participants(connection, agent, [(room.id, author.id)])
+        if INSERT_IF_NEW.execute(connection, RECEIPT.values(receipt, agent, receipt_columns(receipt))).rowcount:
+            return receipt
+        return _find_known(connection, agent, receipt) or receipt
 
-    async def close_command(
-        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    @writes
+    def close_command(
+        self,
+        connection: Connection,
+        receipt: Receipt,
+        deliveries: Sequence[Delivery] = (),
+        response: Step | None = None,
     ) -> list[Delivery]:
-        return await self._database.write(partial(_close_command, self._agent, receipt, deliveries, response))
+        is_closed = save_receipts(connection, self._agent, [receipt])
+        if is_closed and response is not None:
+            save_steps(connection, self._agent, [response])
+        return insert_deliveries(connection, self._agent, deliveries)
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         rows = await self._read(FIND_CURSOR, platform_=platform, account_=account, name_=name)
         return str(rows[0][0]) if rows else None
 
-    async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
-        await self._database.write(lambda db: save_receipts(db, self._agent, receipts))
+    @writes
+    def save_receipts(self, connection: Connection, receipts: Sequence[Receipt]) -> None:
+        save_receipts(connection, self._agent, receipts)
 
-    async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        return await self._database.read(partial(find_receipt, self._agent, receipt_id))
+    @reads
+    def receipt(self, connection: Connection, receipt_id: UUID) -> Receipt | None:
+        return find_receipt(connection, self._agent, receipt_id)
 
-    async def inbound_message(self, receipt: Receipt) -> InboundMessage | None:
-        inbound = await self._database.read(partial(_find_inbound, self._agent, receipt))
-        return None if inbound is None else hide_inbound(inbound, self._agent_row.not_read)
+    @reads
+    def inbound_message(self, connection: Connection, receipt: Receipt) -> InboundMessage | None:
+        key = {"agent": self._agent, "id_": receipt.memory_id, "author": receipt.author_id}
+        row = connection.execute(FIND_INBOUND_ROWS, key).first()
+        if row is None:
+            return None
+        values = iter(row)
+        world, room = WORLD.take(values), ROOM.take(values)
+        author, message = ENTITY.take(values), MEMORY.take(values)
+        inbound = InboundMessage(receipt.key, with_role(world, author), room, author, message)
+        return hide_inbound(inbound, self._agent_row.not_read)
 
-    async def receipts(
-        self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
+    @reads
+    def receipts(
+        self, connection: Connection, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
     ) -> list[Receipt]:
-        return await self._database.read(partial(list_receipts, self._agent, room_id, is_open, limit))
+        return list_receipts(connection, self._agent, room_id=room_id, is_open=is_open, limit=limit)
+
+    @searches
+    def search_receipts(
+        self,
+        connection: Connection,
+        query: ReceiptQuery,
+        *,
+        before: UUID | None = None,
+        after: UUID | None = None,
+        limit: int = 50,
+    ) -> list[ListedReceipt]:
+        agent = self._agent
+        last, place = None, before or after
+        if place is not None:
+            row = connection.execute(FIND_PLACE, {"agent": agent, "id_": place}).first()
+            if row is None:  # deleted meanwhile, and all that are older
+                return []
+            last = (row[0], row[1])
+        is_oldest_first = before is None and after is not None
+        positions = list(connection.scalars(select_page(agent, query, last, limit, is_oldest_first=is_oldest_first)))
+        by_position = _receipts_at(connection, positions)
+        page = [by_position[position] for position in positions if position in by_position]
+        return _complete(connection, self._agent_row, page)
+
+    @searches
+    def count_receipts(self, connection: Connection, query: ReceiptQuery) -> list[ReceiptCount]:
+        rows = connection.execute(select_counts(self._agent, query)).all()
+        examples = _receipts_at(connection, [row[3] for row in rows])
+        counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows if row[3] in examples]
+        return sorted(counts, key=lambda item: -item.count)
+
+    async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
+        rows = await self._search(RECEIPTS_OF_MESSAGE, message_id_=message_id)
+        return list(RECEIPT.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
+
+    @searches
+    def last_message_ids(self, connection: Connection, room_ids: Collection[UUID]) -> dict[UUID, str]:
+        rows = rows_of(connection, LAST_MESSAGE_IDS, room_ids, agent=self._agent)
+        return {room_id: message_id for room_id, message_id in rows if message_id is not None}
 
     async def unevaluated_receipts(self, limit: int = 1000) -> list[Receipt]:
         return list(RECEIPT.read_all(await self._read(UNEVALUATED, limit=limit)))
 
-    async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
-        mark = partial(count_changed, statement=MARK_EVALUATED, items=receipt_ids, agent=self._agent)
-        await self._database.write(mark, durable=False)
+    @writes_not_durably
+    def mark_evaluated(self, connection: Connection, receipt_ids: Sequence[UUID]) -> None:
+        count_changed(connection, MARK_EVALUATED, receipt_ids, agent=self._agent)
 
-    async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
-        work = partial(add_model_calls, self._agent, receipt_id, calls)
-        return await self._database.write(work, durable=False)
+    @writes_not_durably
+    def add_model_calls(self, connection: Connection, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
+        row = connection.execute(FIND_RECEIPT, {"agent": self._agent, "id_": receipt_id}).first()
+        receipt = RECEIPT.read(row) if row else None
+        if receipt is None or not receipt.outcome.is_final:
+            return False
+        of_receipt = (receipts.c.agent_id == self._agent, receipts.c.id == receipt_id)
+        connection.execute(sa.update(receipts).where(*of_receipt).values(model_calls=(*receipt.model_calls, *calls)))
+        return True
 
-    async def record_unreadable(self, events: Sequence[UnreadableEvent]) -> None:
-        await self._database.write(partial(_record_unreadable, self._agent, events))
+    @writes
+    def record_unreadable(self, connection: Connection, events: Sequence[UnreadableEvent]) -> None:
+        INSERT_UNREADABLE.execute_all(connection, [UNREADABLE.values(event, self._agent) for event in events])
+        connection.execute(DELETE_SURPLUS_UNREADABLE, {"agent": self._agent})
 
-    async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
-        return await self._database.write(partial(_commit_turn, self._agent, turn_commit))
+    async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
+        return list(UNREADABLE.read_all(await self._read(LIST_UNREADABLE, limit=limit)))
+
+    @writes
+    def commit(self, connection: Connection, turn_commit: TurnCommit) -> list[Delivery]:
+        agent = self._agent
+        if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
+            return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
+        put_memories(connection, agent, turn_commit.replies)
+        stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+        count_referrals(connection, agent, turn_commit)
+        save_disclosures(connection, agent, turn_commit.disclosures, stored)
+        save_proposal(connection, agent, turn_commit)
+        return stored
 
     async def proposals(
         self, *, state: ProposalState | None = None, turn_id: UUID | None = None, limit: int = 100
@@ -986,29 +850,67 @@ class SqlLedger(SqlLookups):
         find = partial(PROPOSAL.find_by_id, agent=self._agent, ids=[proposal_id])
         return (await self._database.read(find)).get(proposal_id)
 
-    async def decide_proposal(
-        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
+    @writes
+    def decide_proposal(
+        self,
+        connection: Connection,
+        decided: Proposal,
+        revision: int,
+        turn_commit: TurnCommit | None = None,
+        *,
+        editor: str | None = None,
     ) -> list[Delivery] | None:
-        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit(), editor)
-        return await self._database.write(work)
+        agent, turn_commit = self._agent, turn_commit or TurnCommit()
+        if not change_proposal(connection, agent, decided, revision, editor=editor):
+            return None
+        put_memories(connection, agent, turn_commit.replies)
+        stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+        save_disclosures(connection, agent, turn_commit.disclosures, stored)
+        return stored
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         is_durable = step.kind != "model"  # an answer lost in a power cut is requested again
-        await self._database.write(partial(save_steps, self._agent, [step], receipts), durable=is_durable)
+        work = partial(save_steps, agent=self._agent, saved=[step], receipts=receipts)
+        await self._database.write(work, durable=is_durable)
 
-    async def save_traces(self, steps: Sequence[Step]) -> None:
-        if not_read := self._agent_row.not_read:
-            steps = [step for step in steps if not_read.isdisjoint(step.subject_ids)]
-        await self._database.write(partial(save_steps, self._agent, steps, ()), durable=False)
+    @writes_not_durably
+    def save_traces(self, connection: Connection, steps: Sequence[Step]) -> None:
+        not_read = self._agent_row.not_read
+        save_steps(connection, self._agent, [step for step in steps if not_read.isdisjoint(step.subject_ids)])
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         return {step.key: step for step in STEP.read_all(await self._read(STEPS_OF_TURN, turn_id_=turn_id))}
 
     async def save_delivery(self, delivery: Delivery) -> None:
         is_durable = delivery.state is not DeliveryState.SENT  # durable with the next write or checkpoint
-        await self._database.write(partial(save_delivery, self._agent, delivery), durable=is_durable)
+        work = partial(save_delivery, agent=self._agent, delivery=delivery)
+        await self._database.write(work, durable=is_durable)
 
-    async def deliveries(
-        self, *, is_open: bool | None = None, room_id: UUID | None = None, turn_id: UUID | None = None
+    @reads
+    def deliveries(
+        self,
+        connection: Connection,
+        *,
+        is_open: bool | None = None,
+        room_id: UUID | None = None,
+        turn_id: UUID | None = None,
     ) -> list[Delivery]:
-        return await self._database.read(partial(list_deliveries, self._agent, is_open, room_id, turn_id))
+        return list_deliveries(connection, self._agent, is_open=is_open, room_id=room_id, turn_id=turn_id)
+
+    async def delivery(self, delivery_id: str) -> Delivery | None:
+        find = partial(DELIVERY.find_by_id, agent=self._agent, ids=[delivery_id])
+        return (await self._database.read(find)).get(delivery_id)
+
+    async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
+        find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
+        return await self._database.read(find)
+
+    async def count_disclosed(self, kind: DeliveryKind) -> int:
+        [row] = await self._read(COUNT_DISCLOSED, kind_=kind)
+        return int(row[0])
+
+    async def care_counts(self, since: date) -> list[CareCount]:
+        return list(CARE_COUNT.read_all(await self._read(FIND_CARE_COUNTS, since=since)))
+
+    async def undelivered(self, limit: int = 100) -> list[Delivery]:
+        return list(DELIVERY.read_all(reversed(await self._search(UNDELIVERED, limit=limit))))

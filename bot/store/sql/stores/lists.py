@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, func, literal_column, select
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select
 
 from bot.domain.environment import ParticipantState, Room
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
@@ -14,9 +15,9 @@ from bot.domain.memory import MemoryKind
 from bot.store.lists import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, searches
 from bot.store.sql.core.mapping import (
+    LIMIT,
     Row,
-    items_parameter,
-    limit_parameter,
+    is_flag,
     matches,
     parameter,
     position_key,
@@ -24,8 +25,8 @@ from bot.store.sql.core.mapping import (
     take_page,
     text_literal,
 )
-from bot.store.sql.core.schema import memories, participants, receipts, rooms
-from bot.store.sql.stores.ledger import RECEIPT, count_undelivered, list_undelivered
+from bot.store.sql.core.schema import UNDECIDED, UNFINISHED, deliveries, memories, participants, receipts, rooms
+from bot.store.sql.stores.ledger import DELIVERY, OPEN_STATES, RECEIPT
 from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY, hide_memories
 from bot.store.sql.stores.worlds import find_rooms, find_worlds
 
@@ -37,28 +38,25 @@ END: PageKey = (MAX_POSITION, MAX_POSITION)
 ROOM_KEYS = (rooms.c.active, rooms.c.position)
 ACTIVE = parameter(rooms.c.active, "last_active")
 # Rooms that were never active have the same `active`; the second condition leaves the range of the index as it is.
-ROOM_IS_BEFORE = (
-    rooms.c.active <= ACTIVE,
-    (rooms.c.active < ACTIVE) | (rooms.c.position < parameter(rooms.c.position, "before")),
-)
+ROOM_IS_BEFORE = (rooms.c.active <= ACTIVE, (rooms.c.active < ACTIVE) | (rooms.c.position < sa.bindparam("before")))
 ROOM_FACTS = (*ROOM_KEYS, rooms.c.id, rooms.c.world_id, rooms.c.platform, rooms.c.name, rooms.c.external_id)
 
 
 def _rooms_query(*columns: str) -> Select[Any]:
     newest_first = (key.desc() for key in ROOM_KEYS)
-    query = select(*ROOM_FACTS).where(matches(rooms, *columns), *ROOM_IS_BEFORE)
-    return query.order_by(*newest_first).limit(limit_parameter())
+    query = sa.select(*ROOM_FACTS).where(matches(rooms, *columns), *ROOM_IS_BEFORE)
+    return query.order_by(*newest_first).limit(LIMIT)
 
 
 LIST_ROOMS, LIST_ROOMS_OF_WORLD = _rooms_query(), _rooms_query("world_id")
-MUTED_ROOMS = select(participants.c.room_id).where(
+MUTED_ROOMS = sa.select(participants.c.room_id).where(
     matches(participants, "entity_id"),
-    participants.c.room_id.in_(items_parameter(participants.c.room_id)),
+    participants.c.room_id.in_(sa.bindparam("items")),
     participants.c.state == text_literal(ParticipantState.MUTED),
 )
-SINGLE: ColumnElement[int] = literal_column("1")
-RECEIPTS_OF_ROOM = and_(receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)
-MESSAGES_OF_ROOM = and_(
+SINGLE: ColumnElement[int] = sa.literal_column("1")
+RECEIPTS_OF_ROOM = sa.and_(receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)
+MESSAGES_OF_ROOM = sa.and_(
     memories.c.agent_id == rooms.c.agent_id,
     memories.c.room_id == rooms.c.id,
     memories.c.kind == text_literal(MemoryKind.MESSAGE),
@@ -66,52 +64,75 @@ MESSAGES_OF_ROOM = and_(
 
 
 def _last_in_room(column: ColumnElement[Any], position: ColumnElement[int], condition: Any) -> ScalarSelect[Any]:
-    last = select(column).where(condition).order_by(position.desc()).limit(SINGLE)
+    last = sa.select(column).where(condition).order_by(position.desc()).limit(SINGLE)
     return last.correlate(rooms).scalar_subquery()
 
 
 COUNT_RECEIVED = (
-    select(func.count())
+    sa.select(sa.func.count())
     .select_from(receipts)
-    .where(RECEIPTS_OF_ROOM, receipts.c.position >= parameter(receipts.c.position, "first"))
+    .where(RECEIPTS_OF_ROOM, receipts.c.position >= sa.bindparam("first"))
     .correlate(rooms)
     .scalar_subquery()
 )
-ROOM_ACTIVITY = select(
+ROOM_ACTIVITY = sa.select(
     rooms.c.id,
     COUNT_RECEIVED,
     _last_in_room(receipts.c.received_at, receipts.c.position, RECEIPTS_OF_ROOM),
     _last_in_room(memories.c.created_at, memories.c.position, MESSAGES_OF_ROOM),
-).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+).where(matches(rooms), rooms.c.id.in_(sa.bindparam("items")))
 RECEIVED_AT = (
-    select(receipts.c.position, receipts.c.received_at)
-    .where(matches(receipts), receipts.c.position <= parameter(receipts.c.position, "last"))
+    sa.select(receipts.c.position, receipts.c.received_at)
+    .where(matches(receipts), receipts.c.position <= sa.bindparam("last"))
     .order_by(receipts.c.position.desc())
     .limit(SINGLE)
 )
 CREATED_AT = (
-    select(memories.c.position, memories.c.created_at)
-    .where(IN_ROOM_OF_KIND, memories.c.position <= parameter(memories.c.position, "last"))
+    sa.select(memories.c.position, memories.c.created_at)
+    .where(IN_ROOM_OF_KIND, memories.c.position <= sa.bindparam("last"))
     .order_by(memories.c.position.desc())
     .limit(SINGLE)
 )
 MESSAGES_BEFORE = (
-    select(*MEMORY, memories.c.position)
-    .where(IN_ROOM_OF_KIND, memories.c.position < parameter(memories.c.position, "before"))
+    sa.select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position < sa.bindparam("before"))
     .order_by(memories.c.position.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 MESSAGES_AFTER = (
-    select(*MEMORY, memories.c.position)
-    .where(IN_ROOM_OF_KIND, memories.c.position > parameter(memories.c.position, "after"))
+    sa.select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position > sa.bindparam("after"))
     .order_by(memories.c.position)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
-ARE_OF_MESSAGES = and_(matches(receipts), receipts.c.memory_id.in_(items_parameter(receipts.c.memory_id)))
-RECEIPTS_OF = select(*RECEIPT, receipts.c.position).where(ARE_OF_MESSAGES)
-DECISIONS_OF = select(receipts.c.memory_id, receipts.c.outcome, receipts.c.rule, receipts.c.position).where(
+ARE_OF_MESSAGES = sa.and_(matches(receipts), receipts.c.memory_id.in_(sa.bindparam("items")))
+RECEIPTS_OF = sa.select(*RECEIPT, receipts.c.position).where(ARE_OF_MESSAGES)
+DECISIONS_OF = sa.select(receipts.c.memory_id, receipts.c.outcome, receipts.c.rule, receipts.c.position).where(
     ARE_OF_MESSAGES
 )
+
+
+def _undelivered_query(*conditions: Any) -> Select[Any]:
+    return (
+        sa.select(*DELIVERY, deliveries.c.position)
+        .where(matches(deliveries), *conditions, deliveries.c.position < sa.bindparam("before"))
+        .order_by(deliveries.c.position.desc())
+        .limit(LIMIT)
+    )
+
+
+LIST_UNDELIVERED = _undelivered_query(sa.text(UNFINISHED))
+LIST_OPEN = _undelivered_query(is_flag(deliveries.c.is_open))
+LIST_UNDECIDED: dict[tuple[DeliveryState, ...], Select[Any]] = {
+    (state,): _undelivered_query(sa.text(f"state = '{state}'"))
+    for state in (DeliveryState.UNKNOWN, DeliveryState.FAILED)
+}
+COUNT_UNDECIDED = (
+    sa.select(deliveries.c.state, sa.func.count())
+    .where(matches(deliveries), sa.text(f"({UNDECIDED})"), deliveries.c.cause != sa.bindparam("cause"))
+    .group_by(deliveries.c.state)
+)
+COUNT_OPEN = sa.select(deliveries.c.state).where(matches(deliveries), is_flag(deliveries.c.is_open))
 ID, ENTITY_ID, CREATED = map(MEMORY.names.index, ("id", "entity_id", "created_at"))
 
 
@@ -186,7 +207,7 @@ def _with_receipts(
 ) -> tuple[tuple[PageKey, ListedMessage], ...]:
     found = _find_receipts(connection, agent_row.number, [row[ID] for row in rows])
     positions = {row[ID]: (int(row[-1]),) for row in rows}
-    listed = hide_memories(agent_row, list(MEMORY.read_all(rows)), connection)
+    listed = hide_memories(connection, agent_row, list(MEMORY.read_all(rows)))
     return tuple((positions[memory.id], ListedMessage(memory, found.get(memory.id))) for memory in listed)
 
 
@@ -292,8 +313,26 @@ class SqlLists(SqlStorePart):
         before: PageKey | None = None,
         limit: int = 50,
     ) -> Page[Delivery]:
-        return list_undelivered(self._agent, frozenset(states), (before or END)[0], limit, connection)
+        wanted = frozenset(states)
+        is_open = wanted <= frozenset(OPEN_STATES)
+        statement = LIST_OPEN if is_open else LIST_UNDECIDED.get(tuple(wanted), LIST_UNDELIVERED)
+        state = DELIVERY.names.index("state")
+
+        def fetch(position: int, count: int) -> Sequence[Row]:
+            values = {"agent": self._agent, "before": position, "limit": count}
+            return connection.execute(statement, values).all()
+
+        end = (before or END)[0]
+        rows, following = take_page(fetch, lambda rows: [row[state] in wanted for row in rows], end, limit)
+        items = (((int(row[-1]),), delivery) for row in rows if (delivery := DELIVERY.read_or_report(row)) is not None)
+        return Page(tuple(items), position_key(following))
 
     @searches
     def count_deliveries(self, connection: Connection, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
-        return count_undelivered(self._agent, without_cause, connection)
+        counts = dict.fromkeys((*OPEN_STATES, DeliveryState.UNKNOWN, DeliveryState.FAILED), 0)
+        values = {"agent": self._agent, "cause": without_cause or "\uffff"}
+        for state, count in connection.execute(COUNT_UNDECIDED, values):
+            counts[state] = int(count)
+        for state in connection.execute(COUNT_OPEN, {"agent": self._agent}).scalars():
+            counts[state] += 1
+        return counts

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, select
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark, TakeOver
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, writes
-from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, rows_of, upsert
+from bot.store.sql.core.mapping import RowMapping, matches, rows_of, upsert
 from bot.store.sql.core.schema import participants, person_marks, rooms, take_overs
 from bot.store.sql.stores.erasure import delete_traces_of
 from bot.store.sql.stores.ledger import withdraw_proposals
@@ -18,13 +19,13 @@ from bot.store.sql.stores.summaries import empty_summaries_of
 
 MARK = RowMapping(person_marks, MarkedPerson)
 MARK_KEY = ("entity_id", "mark", "origin", "world_id")
-ALL_MARKS = select(*MARK).where(matches(person_marks))
+ALL_MARKS = sa.select(*MARK).where(matches(person_marks))
 SAVE_MARK = upsert(person_marks, ("agent_id", *MARK_KEY), MARK.stored_names)
-DELETE_MARK = delete(person_marks).where(matches(person_marks, *MARK_KEY))
+DELETE_MARK = sa.delete(person_marks).where(matches(person_marks, *MARK_KEY))
 ROOMS_OF_PEOPLE = (
-    select(rooms.c.id, rooms.c.type)
-    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
-    .where(matches(participants), participants.c.entity_id.in_(items_parameter(participants.c.entity_id)))
+    sa.select(rooms.c.id, rooms.c.type)
+    .join(participants, sa.and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    .where(matches(participants), participants.c.entity_id.in_(sa.bindparam("items")))
 )
 
 
@@ -91,8 +92,8 @@ class SqlMarks(SqlStorePart):
 
 TAKE_OVER = RowMapping(take_overs, TakeOver)
 TAKE_OVER_KEY = ("room_id", "person_id")
-ALL_TAKE_OVERS = select(*TAKE_OVER).where(matches(take_overs))
-FIND_TAKE_OVER = select(*TAKE_OVER).where(matches(take_overs, *TAKE_OVER_KEY))
+ALL_TAKE_OVERS = sa.select(*TAKE_OVER).where(matches(take_overs))
+FIND_TAKE_OVER = sa.select(*TAKE_OVER).where(matches(take_overs, *TAKE_OVER_KEY))
 SAVE_TAKE_OVER = upsert(take_overs, ("agent_id", *TAKE_OVER_KEY), TAKE_OVER.stored_names)
 
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, delete, func, literal_column, or_, select, union_all
+import sqlalchemy as sa
+from sqlalchemy import Connection, Select
 
 from bot.domain.hiding import HIDDEN_TEXT, find_sources, hide_memory
 from bot.domain.memory import (
@@ -23,16 +24,22 @@ from bot.domain.reactions import vote_of
 from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage
 from bot.store.search import SearchQuery, SearchResult, memory_terms, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS
-from bot.store.sql.core.base import AgentRow, SqlStorePart, WindowKey, recent_cache_of
+from bot.store.sql.core.base import (
+    AgentRow,
+    SqlStorePart,
+    WindowKey,
+    recent_cache_of,
+    searches,
+    writes,
+    writes_not_durably,
+)
 from bot.store.sql.core.mapping import (
+    LIMIT,
     Row,
     RowMapping,
     count_changed,
     is_item,
-    items_parameter,
-    limit_parameter,
     matches,
-    parameter,
     rows_of,
     storable_text,
     upsert,
@@ -45,27 +52,27 @@ MEMORY = RowMapping(memories, Memory, unread=["terms", "vote"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
-ARE_ITEMS = and_(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
+ARE_ITEMS = sa.and_(matches(memories), memories.c.id.in_(sa.bindparam("items")))
 SCAN_WINDOW = 1000  # positions of all agents that one query examines
 EXPORT_WINDOW = 20_000  # likewise, of an export
 MAX_POSITION = 2**62
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST_FIRST = memories.c.position.desc()
-BEFORE = memories.c.position < parameter(memories.c.position, "before")
-IN_WINDOW = and_(
-    memories.c.position <= parameter(memories.c.position, "newest"),
-    memories.c.position > parameter(memories.c.position, "oldest"),
-    memories.c.agent_id + search.ZERO == parameter(memories.c.agent_id, "agent"),
+BEFORE = memories.c.position < sa.bindparam("before")
+IN_WINDOW = sa.and_(
+    memories.c.position <= sa.bindparam("newest"),
+    memories.c.position > sa.bindparam("oldest"),
+    memories.c.agent_id + search.ZERO == sa.bindparam("agent"),
 )
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY.stored_names)
-FIND_MEMORIES = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
-AT_POSITIONS = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(is_item(memories.c.position))
-FIND_AUTHORS = select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
-COUNT_OF_KIND = select(func.count()).where(matches(memories, "kind"))
-COUNT_IN_ROOM = select(func.count()).where(IN_ROOM_OF_KIND)
-RECENT = select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(limit_parameter())
-RECENT_BEFORE = RECENT.where(memories.c.created_at < parameter(memories.c.created_at, "before"))
+FIND_MEMORIES = sa.select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
+AT_POSITIONS = sa.select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(is_item(memories.c.position))
+FIND_AUTHORS = sa.select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
+COUNT_OF_KIND = sa.select(sa.func.count()).where(matches(memories, "kind"))
+COUNT_IN_ROOM = sa.select(sa.func.count()).where(IN_ROOM_OF_KIND)
+RECENT = sa.select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(LIMIT)
+RECENT_BEFORE = RECENT.where(memories.c.created_at < sa.bindparam("before"))
 CONVERSATION_LIMITS = {
     MemoryKind.ACTION_RESULT: MAX_CONVERSATION_RESULTS,
     MemoryKind.REACTION: MAX_CONVERSATION_REACTIONS,
@@ -74,53 +81,48 @@ CONVERSATION_LIMITS = {
 
 def _select_last(kind: MemoryKind, limit: Any) -> Select[Any]:
     """Select the last memories of one kind in a room."""
-    condition = and_(matches(memories, "room_id"), memories.c.kind == kind.value)
-    last = select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
-    return select(*last.c)
+    condition = sa.and_(matches(memories, "room_id"), memories.c.kind == kind.value)
+    last = sa.select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
+    return sa.select(*last.c)
 
 
-CONVERSATION = union_all(
-    _select_last(MemoryKind.MESSAGE, limit_parameter()),
-    *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items()),
+CONVERSATION = sa.union_all(
+    _select_last(MemoryKind.MESSAGE, LIMIT), *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items())
 )
 MEMORIES_OF_TURN = (
-    select(*WITH_VECTOR)
+    sa.select(*WITH_VECTOR)
     .outerjoin(embeddings, HAS_VECTOR)
     .where(matches(memories, "turn_id"))
     .order_by(memories.c.position)
 )
-NEWEST_BEFORE = select(memories.c.position).where(BEFORE).order_by(NEWEST_FIRST).limit(1)
+NEWEST_BEFORE = sa.select(memories.c.position).where(BEFORE).order_by(NEWEST_FIRST).limit(1)
 UNEMBEDDED = (
-    select(*MEMORY)
-    .outerjoin(embeddings, and_(HAS_VECTOR, embeddings.c.model == parameter(embeddings.c.model, "model")))
-    .where(IN_WINDOW, or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)), embeddings.c.memory.is_(None))
+    sa.select(*MEMORY)
+    .outerjoin(embeddings, sa.and_(HAS_VECTOR, embeddings.c.model == sa.bindparam("model")))
+    .where(
+        IN_WINDOW, sa.or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)), embeddings.c.memory.is_(None)
+    )
     .order_by(NEWEST_FIRST)
 )
 FACTS = (
-    select(*MEMORY, memories.c.position)
-    .where(matches(memories, "entity_id"), literal_column(IS_FACT), BEFORE)
+    sa.select(*MEMORY, memories.c.position)
+    .where(matches(memories, "entity_id"), sa.literal_column(IS_FACT), BEFORE)
     .order_by(NEWEST_FIRST)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 COUNT_FACTS = (
-    select(memories.c.entity_id, func.count())
-    .where(matches(memories), literal_column(IS_FACT), memories.c.entity_id.in_(items_parameter(memories.c.entity_id)))
+    sa.select(memories.c.entity_id, sa.func.count())
+    .where(matches(memories), sa.literal_column(IS_FACT), memories.c.entity_id.in_(sa.bindparam("items")))
     .group_by(memories.c.entity_id)
 )
-OF_ENTITY = (
-    select(*MEMORY)
-    .where(IN_WINDOW, memories.c.entity_id == parameter(memories.c.entity_id, "entity"))
-    .order_by(NEWEST_FIRST)
-)
+OF_ENTITY = sa.select(*MEMORY).where(IN_WINDOW, memories.c.entity_id == sa.bindparam("entity")).order_by(NEWEST_FIRST)
 EXPIRED = (
-    select(memories.c.id)
-    .where(matches(memories, "kind"), memories.c.created_at < parameter(memories.c.created_at, "before"))
-    .limit(limit_parameter())
+    sa.select(memories.c.id)
+    .where(matches(memories, "kind"), memories.c.created_at < sa.bindparam("before"))
+    .limit(LIMIT)
 )
-DELETE_MEMORIES = delete(memories).where(ARE_ITEMS)
-DERIVED_MEMORIES = select(memories.c.id).where(
-    matches(memories), memories.c.source_id.in_(items_parameter(memories.c.source_id))
-)
+DELETE_MEMORIES = sa.delete(memories).where(ARE_ITEMS)
+DERIVED_MEMORIES = sa.select(memories.c.id).where(matches(memories), memories.c.source_id.in_(sa.bindparam("items")))
 
 
 def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID]) -> int:
@@ -158,7 +160,7 @@ def as_stored(memory: Memory) -> Memory:
     return MEMORY.decode(MEMORY.encode(memory, 0, names=MEMORY.names))
 
 
-def hide_memories(agent_row: AgentRow, found: Sequence[Memory], connection: Connection) -> list[Memory]:
+def hide_memories(connection: Connection, agent_row: AgentRow, found: Sequence[Memory]) -> list[Memory]:
     """Return memories without the words of people who are not read; see `hide_memory`."""
     not_read = agent_row.not_read
     if not not_read:
@@ -191,68 +193,27 @@ def _memories_at(connection: Connection, positions: Iterable[int]) -> dict[int, 
     return dict(_read_with_vectors(rows_of(connection, AT_POSITIONS, positions)))
 
 
-def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
-    """Insert or replace memories; the vector of a replaced text is deleted."""
-    ids = [memory.id for memory in new_memories]
-    search.delete_embeddings(connection, agent, ids)
-    put_memories(connection, agent, new_memories)
-
-
-def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
-    existing_id = search.find_same_wording(connection, agent, memory, recall_audience(memory))
-    if existing_id is not None:
-        return find_memories(connection, agent, [existing_id])[existing_id]
-    _add_memories(agent, [memory], connection)
-    return memory
-
-
-def _find_nearest(
-    agent: int, query: search.VectorQuery, scope: RecallScope, limit: int, connection: Connection
-) -> list[MemoryMatch]:
-    scores = search.find_nearest(connection, agent, query, search.audiences_of(scope), limit)
-    found = _memories_at(connection, scores)
-    return sorted(
-        (MemoryMatch(memory, scores[position]) for position, memory in found.items()),
-        key=lambda match: -match.similarity,
-    )
-
-
-def _rank(
-    place: search.Place,
-    query: SearchQuery,
-    matches: search.WordMatches,
-    near: Mapping[int, float],
-    limit: int,
-    connection: Connection,
-) -> list[SearchResult]:
-    ranked = search.rank_found(place, query, matches, near, connection)[:limit]
-    found = _memories_at(connection, [position for position, *_ in ranked])
-    return [SearchResult(found[position], score, parts) for position, score, parts in ranked if position in found]
-
-
-def _find_page(
-    agent: int, statement: Select[Any], size: int, before: int, connection: Connection, **values: Any
-) -> tuple[tuple[Memory, ...], int | None]:
-    """Return the memories of a window of positions that begins at the next existing one: gaps may be wide."""
-    newest = connection.execute(NEWEST_BEFORE, {"before": before}).scalar()
-    if newest is None:
-        return (), None
-    oldest = max(0, newest - size)
-    rows = connection.execute(statement, {"agent": agent, "newest": newest, "oldest": oldest, **values})
-    return tuple(MEMORY.read_all(rows)), oldest + 1 if oldest else None
-
-
 class SqlMemories(SqlStorePart):
     """Stores memories; see `MemoryStore`. `recent` omits vectors, which the pipeline does not need."""
 
     async def add(self, memories: Sequence[Memory]) -> None:
         if memories:
-            await self._database.write(partial(_add_memories, self._agent, memories))
+            await self._database.write(lambda connection: self._put(connection, memories))
 
-    async def add_unique(self, memory: Memory) -> Memory:
+    def _put(self, connection: Connection, new_memories: Sequence[Memory]) -> None:
+        """Insert or replace memories; the vector of a replaced text is deleted."""
+        search.delete_embeddings(connection, self._agent, [memory.id for memory in new_memories])
+        put_memories(connection, self._agent, new_memories)
+
+    @writes
+    def add_unique(self, connection: Connection, memory: Memory) -> Memory:
         if memory.kind in TRANSCRIPT_KINDS:
             raise ValueError(f"a {memory.kind} is identified by its id: use add")
-        return await self._database.write(partial(_add_unique, self._agent, memory))
+        existing_id = search.find_same_wording(connection, self._agent, memory, recall_audience(memory))
+        if existing_id is not None:
+            return find_memories(connection, self._agent, [existing_id])[existing_id]
+        self._put(connection, [memory])
+        return memory
 
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
         if not ids:
@@ -264,7 +225,7 @@ class SqlMemories(SqlStorePart):
         """Return memories without the words of people who are not read; nearly always there are none."""
         if not self._agent_row.not_read:
             return found
-        return await self._database.read(partial(hide_memories, self._agent_row, found))
+        return await self._database.read(lambda connection: hide_memories(connection, self._agent_row, found))
 
     async def _find_hidden(self, found: Sequence[Memory]) -> set[UUID]:
         """Return the ids of those memories whose own words are hidden: they are not found by them."""
@@ -277,13 +238,26 @@ class SqlMemories(SqlStorePart):
         """Search for words while a server compares vectors, which takes it longer than all else."""
         if query.vector is None:
             return await self._database.search(
-                lambda db: _rank(place, query, search.match_words(place, query, db), {}, limit, db)
+                lambda db: self._rank(db, place, query, search.match_words(place, query, db), {}, limit)
             )
         near, matches = await asyncio.gather(
             self._database.search(partial(search.find_near, place, query)),
             self._database.search(partial(search.match_words, place, query)),
         )
-        return await self._database.search(partial(_rank, place, query, matches, near, limit))
+        return await self._database.search(lambda db: self._rank(db, place, query, matches, near, limit))
+
+    def _rank(
+        self,
+        connection: Connection,
+        place: search.Place,
+        query: SearchQuery,
+        matches: search.WordMatches,
+        near: Mapping[int, float],
+        limit: int,
+    ) -> list[SearchResult]:
+        ranked = search.rank_found(place, query, matches, near, connection)[:limit]
+        found = _memories_at(connection, [position for position, *_ in ranked])
+        return [SearchResult(found[position], score, parts) for position, score, parts in ranked if position in found]
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
         if room_id is None:
@@ -353,18 +327,36 @@ class SqlMemories(SqlStorePart):
         return {row[0]: row[1] for row in rows}
 
     async def of_entity(self, entity_id: UUID, before: int | None = None, *, with_hidden: bool = False) -> MemoryPage:
-        end = MAX_POSITION if before is None else before
-        work = partial(_find_page, self._agent, OF_ENTITY, EXPORT_WINDOW, end, entity=entity_id)
-        page, following = await self._database.search(work)
+        page, following = await self._find_page(OF_ENTITY, EXPORT_WINDOW, before, {"entity": entity_id})
         return MemoryPage(page if with_hidden else tuple(await self._hide(list(page))), following)
+
+    @searches
+    def _find_page(
+        self, connection: Connection, statement: Select[Any], size: int, before: int | None, values: Mapping[str, Any]
+    ) -> tuple[tuple[Memory, ...], int | None]:
+        """Return the memories of a window of positions that begins at the next existing one: gaps may be wide."""
+        end = MAX_POSITION if before is None else before
+        newest = connection.execute(NEWEST_BEFORE, {"before": end}).scalar()
+        if newest is None:
+            return (), None
+        oldest = max(0, newest - size)
+        rows = connection.execute(statement, {"agent": self._agent, "newest": newest, "oldest": oldest, **values})
+        return tuple(MEMORY.read_all(rows)), oldest + 1 if oldest else None
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
     ) -> list[MemoryMatch]:
-        query = search.VectorQuery(tuple(embedding), model, kind)
-        found = await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
+        found = await self._find_nearest(search.VectorQuery(tuple(embedding), model, kind), scope, limit)
         hidden = await self._find_hidden([match.memory for match in found])
         return [match for match in found if match.memory.id not in hidden]
+
+    @searches
+    def _find_nearest(
+        self, connection: Connection, query: search.VectorQuery, scope: RecallScope, limit: int
+    ) -> list[MemoryMatch]:
+        scores = search.find_nearest(connection, self._agent, query, search.audiences_of(scope), limit)
+        matches = (MemoryMatch(memory, scores[at]) for at, memory in _memories_at(connection, scores).items())
+        return sorted(matches, key=lambda match: -match.similarity)
 
     async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
         return [
@@ -381,15 +373,13 @@ class SqlMemories(SqlStorePart):
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         await self.set_embeddings({memory_id: embedding}, model)
 
-    async def set_embeddings(self, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
+    @writes_not_durably  # what is lost in a power cut is embedded again
+    def set_embeddings(self, connection: Connection, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
         rows = [search.StoredVector(memory_id, tuple(vector), model) for memory_id, vector in embeddings.items()]
-        # not durable: what is lost in a power cut is embedded again
-        await self._database.write(lambda db: search.store_embeddings(db, self._agent, rows), durable=False)
+        search.store_embeddings(connection, self._agent, rows)
 
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
-        end = MAX_POSITION if before is None else before
-        work = partial(_find_page, self._agent, UNEMBEDDED, SCAN_WINDOW, end, model=storable_text(model))
-        page, following = await self._database.search(work)
+        page, following = await self._find_page(UNEMBEDDED, SCAN_WINDOW, before, {"model": storable_text(model)})
         hidden = await self._find_hidden(page)
         waiting = (memory for memory in page if memory.id not in hidden and memory.content.text != HIDDEN_TEXT)
         return UnembeddedPage(tuple(waiting), following)
@@ -397,9 +387,7 @@ class SqlMemories(SqlStorePart):
     async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
         return [row[0] for row in await self._search(EXPIRED, kind_=kind, before=before, limit=limit)]
 
-    async def remove(self, ids: Collection[UUID]) -> int:
-        def remove(connection: Connection) -> int:
-            empty_summaries_with(connection, self._agent, ids)
-            return count_changed(connection, DELETE_MEMORIES, ids, agent=self._agent)
-
-        return await self._database.write(remove)
+    @writes
+    def remove(self, connection: Connection, ids: Collection[UUID]) -> int:
+        empty_summaries_with(connection, self._agent, ids)
+        return count_changed(connection, DELETE_MEMORIES, ids, agent=self._agent)

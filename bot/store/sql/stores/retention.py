@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import TaskSet
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_STEP = 25  # take about two milliseconds
 MESSAGES_PER_STEP = 50
-ALWAYS: ColumnElement[bool] = literal(1) == 1
+ALWAYS: ColumnElement[bool] = sa.literal(1) == 1
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
 
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
@@ -69,7 +70,7 @@ DeletionStep = Callable[..., StepResult]
 
 def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> int:
     """Return the position of the newest receipt that has that many newer ones; 0 if there is none."""
-    newest = select(receipts.c.position).where(receipts.c.agent_id == agent)
+    newest = sa.select(receipts.c.position).where(receipts.c.agent_id == agent)
     return connection.scalar(newest.order_by(receipts.c.position.desc()).limit(1).offset(keep_count)) or 0
 
 
@@ -82,7 +83,7 @@ def _delete_in_order(
 
     def step(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
         query = (
-            select(position, created_at, is_deletable)
+            sa.select(position, created_at, is_deletable)
             .where(table.c.agent_id == agent, *conditions, position > (after or 0))
             .order_by(position)
             .limit(ROWS_PER_STEP)
@@ -90,7 +91,7 @@ def _delete_in_order(
         expired = list(takewhile(lambda row: row[1] < before, connection.execute(query).all()))
         deleted = [row[0] for row in expired if row[2]]
         if deleted:
-            connection.execute(delete(table).where(position.in_(deleted)))
+            connection.execute(sa.delete(table).where(position.in_(deleted)))
         return StepResult(len(deleted), expired[-1][0] if len(expired) == ROWS_PER_STEP else None)
 
     return step
@@ -115,29 +116,29 @@ def _delete_steps(connection: Connection, agent: int, before: datetime, after: A
     turn = steps.c.turn_id
     youngest = first_id(before)
     of_agent = steps.c.agent_id == agent
-    query = select(turn, steps.c.recorded_at).where(of_agent, turn > (after or NIL), turn < youngest)
+    query = sa.select(turn, steps.c.recorded_at).where(of_agent, turn > (after or NIL), turn < youngest)
     rows = connection.execute(query.order_by(turn, steps.c.key).limit(ROWS_PER_STEP)).all()
-    open_turns = select(receipts.c.turn_id).where(
+    open_turns = sa.select(receipts.c.turn_id).where(
         receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.turn_id.is_not(None)
     )
     protected = set(connection.scalars(open_turns))
     protected |= {row[0] for row in rows if row[1] is not None and row[1] >= before}
     deleted = list({row[0] for row in rows} - protected)
-    count = connection.execute(delete(steps).where(of_agent, turn.in_(deleted))).rowcount if deleted else 0
+    count = connection.execute(sa.delete(steps).where(of_agent, turn.in_(deleted))).rowcount if deleted else 0
     return StepResult(count, rows[-1][0] if len(rows) == ROWS_PER_STEP else None)
 
 
 def _delete_results(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete results of actions, some rooms per step."""
-    of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
-    query = select(rooms.c.position, rooms.c.id).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
+    of_agent = sa.and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
+    query = sa.select(rooms.c.position, rooms.c.id).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
     found = connection.execute(query).all()
-    in_rooms = and_(
+    in_rooms = sa.and_(
         memories.c.agent_id == agent,
         memories.c.room_id.in_([row[1] for row in found]),
         memories.c.kind == MemoryKind.ACTION_RESULT.value,
     )
-    count = connection.execute(delete(memories).where(in_rooms, memories.c.created_at < before)).rowcount
+    count = connection.execute(sa.delete(memories).where(in_rooms, memories.c.created_at < before)).rowcount
     return StepResult(count, found[-1][0] if len(found) == ROWS_PER_STEP else None)
 
 
@@ -149,9 +150,9 @@ def _delete_messages(
     With them go sent parts and log entries of the room; messages that are being worked on stay.
     """
     columns = (rooms.c.position, rooms.c.id, rooms.c.platform, rooms.c.external_id, worlds.c.id, worlds.c.external_id)
-    is_world = and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id)
-    of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
-    query = select(*columns).join(worlds, is_world).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
+    is_world = sa.and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id)
+    of_agent = sa.and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
+    query = sa.select(*columns).join(worlds, is_world).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
     found = connection.execute(query).all()
     last_done = after
     for position, room_id, platform, room_name, world_id, world_name in found:
@@ -171,42 +172,42 @@ def _place_names(platform: str, place_id: UUID, external_id: str) -> tuple[str, 
 def _delete_in_room(connection: Connection, agent: int, room_id: UUID, before: datetime) -> int:
     """Delete the oldest expired messages, parts and log entries of a room; return how many."""
     count = 0
-    in_room = and_(memories.c.agent_id == agent, memories.c.room_id == room_id)
-    is_open = and_(receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.room_id == room_id)
-    open_ids = set(connection.scalars(select(receipts.c.memory_id).where(is_open)))
+    in_room = sa.and_(memories.c.agent_id == agent, memories.c.room_id == room_id)
+    is_open = sa.and_(receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.room_id == room_id)
+    open_ids = set(connection.scalars(sa.select(receipts.c.memory_id).where(is_open)))
     for kind in (MemoryKind.MESSAGE, MemoryKind.REACTION):
-        query = select(memories.c.id, memories.c.created_at).where(in_room, memories.c.kind == kind.value)
+        query = sa.select(memories.c.id, memories.c.created_at).where(in_room, memories.c.kind == kind.value)
         oldest = connection.execute(query.order_by(memories.c.position).limit(MESSAGES_PER_STEP + len(open_ids))).all()
         expired = takewhile(lambda row: row[1] < before, (row for row in oldest if row[0] not in open_ids))
         count += count_changed(connection, DELETE_MEMORIES, [row[0] for row in expired], agent=agent)
     connection.execute(EMPTY_EXPIRED, {"agent": agent, "room_id_": room_id, "before": before})
     is_finished = deliveries.c.state.in_(FINISHED_STATES)
-    parts = and_(deliveries.c.agent_id == agent, deliveries.c.room_id == room_id, deliveries.c.created_at < before)
-    count += connection.execute(delete(deliveries).where(parts, is_finished)).rowcount
-    entries = and_(logs.c.agent_id == agent, logs.c.room_id == room_id, logs.c.kind != LogKind.AUTHORIZATION)
-    return count + connection.execute(delete(logs).where(entries, logs.c.at < before)).rowcount
+    parts = sa.and_(deliveries.c.agent_id == agent, deliveries.c.room_id == room_id, deliveries.c.created_at < before)
+    count += connection.execute(sa.delete(deliveries).where(parts, is_finished)).rowcount
+    entries = sa.and_(logs.c.agent_id == agent, logs.c.room_id == room_id, logs.c.kind != LogKind.AUTHORIZATION)
+    return count + connection.execute(sa.delete(logs).where(entries, logs.c.at < before)).rowcount
 
 
 def _delete_cache(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete expired values."""
     of_agent = cache.c.agent_id == agent
-    query = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
+    query = sa.select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
     deleted = list(connection.scalars(query))
     if deleted:
-        connection.execute(delete(cache).where(of_agent, cache.c.key.in_(deleted)))
+        connection.execute(sa.delete(cache).where(of_agent, cache.c.key.in_(deleted)))
     return StepResult(len(deleted), "more" if len(deleted) == ROWS_PER_STEP else None)
 
 
 def _delete_costs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the sums of old days, one day per step."""
     of_agent = costs.c.agent_id == agent
-    query = select(costs.c.day).where(of_agent, costs.c.day < before.date())
+    query = sa.select(costs.c.day).where(of_agent, costs.c.day < before.date())
     day = connection.scalar(query.order_by(costs.c.day).limit(1))
     if day is None:
         return StepResult(0)
-    count = connection.execute(delete(costs).where(of_agent, costs.c.day == day)).rowcount
-    of_day = and_(cost_sums.c.agent_id == agent, cost_sums.c.day == day)
-    connection.execute(delete(cost_sums).where(of_day, cost_sums.c.grouping.in_(("work", "room", "person"))))
+    count = connection.execute(sa.delete(costs).where(of_agent, costs.c.day == day)).rowcount
+    of_day = sa.and_(cost_sums.c.agent_id == agent, cost_sums.c.day == day)
+    connection.execute(sa.delete(cost_sums).where(of_day, cost_sums.c.grouping.in_(("work", "room", "person"))))
     return StepResult(count, day)
 
 

@@ -14,24 +14,8 @@ from math import hypot
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ARRAY,
-    Connection,
-    Double,
-    Integer,
-    Select,
-    TextClause,
-    bindparam,
-    case,
-    column,
-    delete,
-    func,
-    literal,
-    literal_column,
-    select,
-    text,
-    true,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection, Select, TextClause
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
@@ -57,13 +41,12 @@ from bot.store.search import (
 )
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine
 from bot.store.sql.core.mapping import (
+    LIMIT,
     NIL,
     Id,
     InsertStatement,
     count_changed,
     is_item,
-    items_parameter,
-    limit_parameter,
     matches,
     parameter,
     rows_of,
@@ -94,9 +77,9 @@ class VectorQuery:
     kind: MemoryKind
 
 
-ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
-AUDIENCE = case(
-    (memories.c.scope == MemoryScope.SHARED.value, literal(SHARED_AUDIENCE, Id())),
+ZERO: ColumnElement[int] = sa.literal_column("0")  # added to a column, it prevents the use of an index
+AUDIENCE = sa.case(
+    (memories.c.scope == MemoryScope.SHARED.value, sa.literal(SHARED_AUDIENCE, Id())),
     (memories.c.scope == MemoryScope.WORLD.value, memories.c.world_id),
     else_=memories.c.room_id,
 )
@@ -104,7 +87,7 @@ EMBEDDING_NAMES = ("agent_id", "model", "dimension", "kind", "audience", "memory
 
 
 def _save_embedding(insert: Any) -> Executable:
-    source = select(
+    source = sa.select(
         memories.c.agent_id,
         *(parameter(embeddings.c[name], f"{name}_") for name in ("model", "dimension")),
         memories.c.kind,
@@ -120,15 +103,15 @@ def _save_embedding(insert: Any) -> Executable:
 SAVE_EMBEDDING = InsertStatement(embeddings, (), _save_embedding)
 
 
-DELETE_EMBEDDINGS = delete(embeddings).where(
+DELETE_EMBEDDINGS = sa.delete(embeddings).where(
     embeddings.c.memory.in_(
-        select(memories.c.position).where(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
+        sa.select(memories.c.position).where(matches(memories), memories.c.id.in_(sa.bindparam("items")))
     )
 )
 EMBEDDING_SCOPE = matches(embeddings, "model", "dimension", "kind")
 NEWEST = (
-    select(embeddings.c.memory, embeddings.c.vector)
-    .where(EMBEDDING_SCOPE, matches(embeddings, "audience"), embeddings.c.memory > bindparam("after"))
+    sa.select(embeddings.c.memory, embeddings.c.vector)
+    .where(EMBEDDING_SCOPE, matches(embeddings, "audience"), embeddings.c.memory > sa.bindparam("after"))
     .order_by(embeddings.c.memory.desc())
     .limit(MAX_COMPARED)
 )
@@ -140,21 +123,25 @@ def _nearest_in_postgresql() -> Select[Any]:
     The order by audience, of which there is one at a time, is that of the primary key. For an order by `memory` alone
     the server may read the vectors of all audiences, by the index of that column, where few audiences have nearly all.
     """
-    audiences = func.unnest(bindparam("audiences", type_=ARRAY(Id()))).table_valued(column("audience", Id()))
+    audiences = sa.func.unnest(sa.bindparam("audiences", type_=sa.ARRAY(Id()))).table_valued(
+        sa.column("audience", Id())
+    )
     listed = audiences.render_derived("listed")
     newest = (
-        select(embeddings.c.memory, embeddings.c.vector)
+        sa.select(embeddings.c.memory, embeddings.c.vector)
         .where(EMBEDDING_SCOPE, embeddings.c.audience.between(listed.c.audience, listed.c.audience))
         .order_by(embeddings.c.audience.desc(), embeddings.c.memory.desc())
         .limit(MAX_COMPARED)
         .lateral("newest")
     )
-    distance: ColumnElement[float] = newest.c.vector.op("<=>", return_type=Double())(
+    distance: ColumnElement[float] = newest.c.vector.op("<=>", return_type=sa.Double())(
         parameter(embeddings.c.vector, "wanted")
     )
-    nearest = select(newest.c.memory, distance.label("distance")).select_from(listed).join(newest, true())
-    found = nearest.order_by("distance").limit(limit_parameter()).subquery()
-    return select(found.c.memory, func.coalesce(func.nullif(1 - found.c.distance, literal_column("'NaN'")), 0))
+    nearest = sa.select(newest.c.memory, distance.label("distance")).select_from(listed).join(newest, sa.true())
+    found = nearest.order_by("distance").limit(LIMIT).subquery()
+    return sa.select(
+        found.c.memory, sa.func.coalesce(sa.func.nullif(1 - found.c.distance, sa.literal_column("'NaN'")), 0)
+    )
 
 
 NEAREST = _nearest_in_postgresql()
@@ -275,20 +262,20 @@ FIND_TERMS = {
     "position FROM memories WHERE string_to_array(terms, ' ') && string_to_array(:terms{number}, ' ') OFFSET 0) "
     f"AS found ORDER BY position DESC LIMIT {MAX_POSTINGS}) AS newest",
 }
-MERGE_TERMS = text("INSERT INTO memory_terms (memory_terms, rank) VALUES ('merge', :pages)")
+MERGE_TERMS = sa.text("INSERT INTO memory_terms (memory_terms, rank) VALUES ('merge', :pages)")
 IN_PLACE = (
     is_item(memories.c.position),
-    memories.c.agent_id + ZERO == bindparam("agent", type_=Integer()),
-    memories.c.kind == parameter(memories.c.kind, "kind_"),
-    AUDIENCE.in_(items_parameter(embeddings.c.audience, "audiences")),
+    memories.c.agent_id + ZERO == sa.bindparam("agent", type_=sa.Integer()),
+    memories.c.kind == sa.bindparam("kind_"),
+    AUDIENCE.in_(sa.bindparam("audiences")),
 )
-CANDIDATE_ROWS = select(memories.c.position, memories.c.terms, memories.c.created_at).where(
-    *IN_PLACE, memories.c.id.not_in(items_parameter(memories.c.id, "excluded"))
+CANDIDATE_ROWS = sa.select(memories.c.position, memories.c.terms, memories.c.created_at).where(
+    *IN_PLACE, memories.c.id.not_in(sa.bindparam("excluded"))
 )
-MEMORY_ID = select(memories.c.id).where(*IN_PLACE).limit(1)
-COUNT_LINES = select(func.count()).select_from(
-    select(memories.c.position)
-    .where(matches(memories, "kind"), memories.c.room_id.in_(items_parameter(memories.c.room_id, "audiences")))
+MEMORY_ID = sa.select(memories.c.id).where(*IN_PLACE).limit(1)
+COUNT_LINES = sa.select(sa.func.count()).select_from(
+    sa.select(memories.c.position)
+    .where(matches(memories, "kind"), memories.c.room_id.in_(sa.bindparam("audiences")))
     .limit(MAX_COUNTED)
     .subquery()
 )
@@ -298,12 +285,12 @@ def _adjacent_position(function: Callable[[ColumnElement[int]], Any], is_wanted:
     """Return the position of the memory of the same room and kind that comes before or after one."""
     other = memories.alias("other")
     in_room = (other.c[name] == memories.c[name] for name in ("agent_id", "room_id", "kind"))
-    query = select(function(other.c.position)).where(*in_room, is_wanted(other.c.position, memories.c.position))
+    query = sa.select(function(other.c.position)).where(*in_room, is_wanted(other.c.position, memories.c.position))
     return query.correlate(memories).scalar_subquery()
 
 
-NEIGHBOURS = select(
-    memories.c.position, _adjacent_position(func.max, operator.lt), _adjacent_position(func.min, operator.gt)
+NEIGHBOURS = sa.select(
+    memories.c.position, _adjacent_position(sa.func.max, operator.lt), _adjacent_position(sa.func.min, operator.gt)
 ).where(is_item(memories.c.position))
 
 
@@ -393,7 +380,7 @@ def _read_lines(
 @lru_cache(maxsize=2 * MAX_TOPICS)
 def select_positions(dialect: str, count: int) -> TextClause:
     """Return the statement that finds the memories of so many topics."""
-    return text(" UNION ALL ".join(FIND_TERMS[dialect].format(number=number) for number in range(count)))
+    return sa.text(" UNION ALL ".join(FIND_TERMS[dialect].format(number=number) for number in range(count)))
 
 
 def _find_positions(connection: Connection, topics: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -438,7 +425,7 @@ def find_same_wording(connection: Connection, agent: int, memory: Memory, audien
     """Return the id of a memory with the same text; PostgreSQL locks that text until the commit."""
     term = term_prefix(memory.kind, audience) + wording_term(memory.content.text, memory.entity_id)
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(term, 0))))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(term, 0))))
     in_place = {"agent": agent, "kind_": memory.kind, "audiences": [audience or SHARED_AUDIENCE]}
     [positions] = _find_positions(connection, [[term]])
     rows = rows_of(connection, MEMORY_ID, positions, **in_place)

@@ -4,38 +4,28 @@ from collections.abc import Collection
 from dataclasses import replace
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Update, case, delete, func, literal_column, or_, select, update
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Update
 
 from bot.domain.environment import ANYBODY
 from bot.domain.memory import MemoryKind, Summary
 from bot.store.sql.core.base import SqlStorePart, reads, writes
-from bot.store.sql.core.mapping import (
-    RowMapping,
-    contains_text,
-    items_parameter,
-    matches,
-    parameter,
-    rows_of,
-    text_literal,
-    upsert,
-)
+from bot.store.sql.core.mapping import RowMapping, contains_text, matches, rows_of, text_literal, upsert
 from bot.store.sql.core.schema import memories, summaries
 
 SUMMARY = RowMapping(summaries, Summary)
-FIND_SUMMARY = select(*SUMMARY).where(matches(summaries, "room_id"))
+FIND_SUMMARY = sa.select(*SUMMARY).where(matches(summaries, "room_id"))
 SAVE_SUMMARY = upsert(summaries, ("agent_id", "room_id"), SUMMARY.stored_names)
-DELETE_SUMMARY = delete(summaries).where(matches(summaries, "room_id"))
-POSITIONS = select(memories.c.id, memories.c.position).where(
-    matches(memories), memories.c.id.in_(items_parameter(memories.c.id))
+DELETE_SUMMARY = sa.delete(summaries).where(matches(summaries, "room_id"))
+POSITIONS = sa.select(memories.c.id, memories.c.position).where(
+    matches(memories), memories.c.id.in_(sa.bindparam("items"))
 )
 
 
 FIRST_POSITIONS = (
-    select(memories.c.room_id, func.min(memories.c.position))
+    sa.select(memories.c.room_id, sa.func.min(memories.c.position))
     .where(
-        matches(memories),
-        memories.c.kind == text_literal(MemoryKind.MESSAGE),
-        memories.c.id.in_(items_parameter(memories.c.id)),
+        matches(memories), memories.c.kind == text_literal(MemoryKind.MESSAGE), memories.c.id.in_(sa.bindparam("items"))
     )
     .group_by(memories.c.room_id)
 )
@@ -44,18 +34,20 @@ NOTHING, WORDS = text_literal(""), ("text", "author_ids")
 
 def _empty(*conditions: ColumnElement[bool], where: ColumnElement[bool] | None = None) -> Update:
     """Return a statement that withdraws summaries which are being written, and empties the stored ones, or some."""
-    kept = {name: NOTHING if where is None else case((where, NOTHING), else_=summaries.c[name]) for name in WORDS}
-    return update(summaries).where(*conditions).values({**kept, "revision": summaries.c.revision + literal_column("1")})
+    kept = {name: NOTHING if where is None else sa.case((where, NOTHING), else_=summaries.c[name]) for name in WORDS}
+    return (
+        sa.update(summaries)
+        .where(*conditions)
+        .values({**kept, "revision": summaries.c.revision + sa.literal_column("1")})
+    )
 
 
 EMPTY_IN_ROOM = _empty(matches(summaries, "room_id"))
-EMPTY_FROM = _empty(
-    matches(summaries, "room_id"), where=summaries.c.last_position >= parameter(summaries.c.last_position, "position_")
-)
-EMPTY_EXPIRED = _empty(matches(summaries, "room_id"), summaries.c.first_at < parameter(summaries.c.first_at, "before"))
+EMPTY_FROM = _empty(matches(summaries, "room_id"), where=summaries.c.last_position >= sa.bindparam("position_"))
+EMPTY_EXPIRED = _empty(matches(summaries, "room_id"), summaries.c.first_at < sa.bindparam("before"))
 EMPTY_OF_AUTHOR = _empty(
     matches(summaries),
-    or_(contains_text(summaries.c.author_ids, "mark"), contains_text(summaries.c.author_ids, "anybody")),
+    sa.or_(contains_text(summaries.c.author_ids, "mark"), contains_text(summaries.c.author_ids, "anybody")),
 )
 
 

@@ -6,98 +6,71 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    or_,
-    select,
-    tuple_,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from bot.domain.task import Task, TaskTag
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, writes
-from bot.store.sql.core.mapping import (
-    EPOCH,
-    NIL,
-    Row,
-    RowMapping,
-    is_flag,
-    items_parameter,
-    limit_parameter,
-    matches,
-    parameter,
-    upsert,
-)
+from bot.store.sql.core.mapping import EPOCH, LIMIT, NIL, Row, RowMapping, is_flag, matches, parameter, upsert
 from bot.store.sql.core.schema import tasks
 
 MAX_EXCLUDED_ROOMS = 1024
 MAX_EMPTY_ROOMS = 10_000
 START = (EPOCH.replace(year=1), NIL)  # before every time and id
-HOLDS_LEASE = and_(matches(tasks, "id"), tasks.c.fencing_token == bindparam("held_token"))
-ELIGIBLE = and_(matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
+HOLDS_LEASE = sa.and_(matches(tasks, "id"), tasks.c.fencing_token == sa.bindparam("held_token"))
+ELIGIBLE = sa.and_(matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
 NOW = parameter(tasks.c.next_run, "now")
-DUE = and_(ELIGIBLE, tasks.c.next_run <= NOW, or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= NOW))
+DUE = sa.and_(ELIGIBLE, tasks.c.next_run <= NOW, sa.or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= NOW))
 
 TASK = RowMapping(tasks, Task, unread=["is_queued"])
 UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fencing_token"))
-FIND_TASK = select(*TASK).where(matches(tasks, "id"))
-ALL_TASKS = select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
-TASKS_BY_NAME = select(*TASK).where(matches(tasks, "name")).order_by(tasks.c.position)
-TASKS_IN_ROOM = select(*TASK).where(matches(tasks, "room_id")).order_by(tasks.c.position)
+FIND_TASK = sa.select(*TASK).where(matches(tasks, "id"))
+ALL_TASKS = sa.select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
+TASKS_BY_NAME = sa.select(*TASK).where(matches(tasks, "name")).order_by(tasks.c.position)
+TASKS_IN_ROOM = sa.select(*TASK).where(matches(tasks, "room_id")).order_by(tasks.c.position)
 TASKS_AFTER = (
-    select(*TASK)
+    sa.select(*TASK)
     .where(
         matches(tasks),
-        tuple_(tasks.c.next_run, tasks.c.id)
-        > tuple_(parameter(tasks.c.next_run, "after"), parameter(tasks.c.id, "after_id")),
+        sa.tuple_(tasks.c.next_run, tasks.c.id)
+        > sa.tuple_(parameter(tasks.c.next_run, "after"), parameter(tasks.c.id, "after_id")),
     )
     .order_by(tasks.c.next_run, tasks.c.id)
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
-HAS_NAME = tasks.c.name.in_(items_parameter(tasks.c.name, "names"))
+HAS_NAME = tasks.c.name.in_(sa.bindparam("names"))
 FIND_DUE = (
-    select(*TASK)
+    sa.select(*TASK)
     .where(DUE, HAS_NAME)
     .order_by(tasks.c.next_run)
-    .limit(limit_parameter())
+    .limit(LIMIT)
     .with_for_update(skip_locked=True)  # for PostgreSQL; SQLite has one writer
 )
-FIND_DUE_ELSEWHERE = FIND_DUE.where(
-    or_(tasks.c.room_id.is_(None), tasks.c.room_id.not_in(items_parameter(tasks.c.room_id)))
-)
+FIND_DUE_ELSEWHERE = FIND_DUE.where(sa.or_(tasks.c.room_id.is_(None), tasks.c.room_id.not_in(sa.bindparam("items"))))
 NEXT_DUE = (
-    select(tasks.c.next_run)
+    sa.select(tasks.c.next_run)
     .where(ELIGIBLE, tasks.c.leased_until.is_(None), HAS_NAME)
     .order_by(tasks.c.next_run)
     .limit(1)
 )
 COUNT_TASKS = (
-    select(tasks.c.name, func.count(), func.sum(type_coerce(tasks.c.is_parked, BigInteger)))
+    sa.select(tasks.c.name, sa.func.count(), sa.func.sum(sa.type_coerce(tasks.c.is_parked, sa.BigInteger)))
     .where(matches(tasks), is_flag(tasks.c.is_queued))
     .group_by(tasks.c.name)
 )
 LEASE_TASK = (
-    update(tasks)
+    sa.update(tasks)
     .where(HOLDS_LEASE, DUE)
     .values(
-        leased_until=parameter(tasks.c.next_run, "until"),
+        leased_until=sa.bindparam("until"),
         fencing_token=tasks.c.fencing_token + 1,
-        attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
+        attempts=tasks.c.attempts + sa.case((tasks.c.leased_until.is_(None), 0), else_=1),
     )
 )
 REPLACED_NAMES = tuple(name for name in TASK.stored_names if name not in ("agent_id", "id", "fencing_token"))
-REPLACE_TASK = (
-    update(tasks).where(HOLDS_LEASE).values({name: parameter(tasks.c[name], name) for name in REPLACED_NAMES})
-)
-DELETE_HELD_TASK = delete(tasks).where(HOLDS_LEASE)
-DELETE_TASK = delete(tasks).where(matches(tasks, "id"))
+REPLACE_TASK = sa.update(tasks).where(HOLDS_LEASE).values({name: sa.bindparam(name) for name in REPLACED_NAMES})
+DELETE_HELD_TASK = sa.delete(tasks).where(HOLDS_LEASE)
+DELETE_TASK = sa.delete(tasks).where(matches(tasks, "id"))
 
 
 def _held_key(agent: int, task: Task) -> dict[str, Any]:

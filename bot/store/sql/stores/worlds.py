@@ -11,37 +11,23 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Text,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
 from sqlalchemy.sql.expression import Executable
 
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
 from bot.domain.hiding import hide_entity
 from bot.domain.inbound import ERASURE_COMPONENT, anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
-from bot.store.sql.core.base import AgentRow, SqlStorePart
+from bot.store.sql.core.base import AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import (
     EPOCH,
+    LIMIT,
     InsertStatement,
     RowMapping,
     contains_text,
     dumps,
     insert_if_new,
-    items_parameter,
-    limit_parameter,
     matches,
     merge_json,
     parameter,
@@ -63,8 +49,8 @@ def _add_activity(insert: Any) -> Executable:
     return insert.on_conflict_do_update(  # type: ignore[no-any-return]
         index_elements=["agent_id", "entity_id"],
         set_={
-            "first_at": case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
-            "last_at": case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
+            "first_at": sa.case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
+            "last_at": sa.case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
             "messages": stored.messages + new.messages,
             "answered": stored.answered + new.answered,
         },
@@ -82,9 +68,8 @@ def _touch_participant(insert: Any) -> Executable:
 
 UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY.stored_names)
 INSERT_ENTITY_IF_MISSING = insert_if_new(entities, ENTITY.stored_names)
-NEXT_ACTIVE_PEOPLE = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
-    participants.c.agent_id == bindparam("agent_id"),
-    participants.c.room_id == parameter(participants.c.room_id, "room_id"),
+NEXT_ACTIVE_PEOPLE = sa.select(sa.func.coalesce(sa.func.max(participants.c.active), 0) + 1).where(
+    participants.c.agent_id == sa.bindparam("agent_id"), participants.c.room_id == sa.bindparam("room_id")
 )
 TOUCH_PARTICIPANT = InsertStatement(
     participants,
@@ -94,45 +79,49 @@ TOUCH_PARTICIPANT = InsertStatement(
 )
 find_entities = ENTITY.find_by_id
 FIND_PARTICIPANTS = (
-    select(*ENTITY)
-    .join(participants, and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id))
+    sa.select(*ENTITY)
+    .join(
+        participants, sa.and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id)
+    )
     .where(matches(participants, "room_id"), participants.c.active > 0)
     .order_by(participants.c.active.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 FIND_BY_NAME = (
-    select(*ENTITY)
+    sa.select(*ENTITY)
     .where(
         matches(entities),
-        or_(entities.c.external_id == bindparam("name", type_=Text()), contains_text(entities.c.names, "written")),
+        sa.or_(
+            entities.c.external_id == sa.bindparam("name", type_=sa.Text()), contains_text(entities.c.names, "written")
+        ),
     )
     .order_by(entities.c.id)
 )
 UPSERT_COMPONENT = upsert(
     components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT.stored_names
 )
-FIND_COMPONENTS = select(*COMPONENT).where(matches(components, "entity_id")).order_by(components.c.position)
+FIND_COMPONENTS = sa.select(*COMPONENT).where(matches(components, "entity_id")).order_by(components.c.position)
 UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id"), RELATIONSHIP.stored_names)
 FIND_RELATIONSHIPS = (
-    select(*RELATIONSHIP)
+    sa.select(*RELATIONSHIP)
     .where(matches(relationships, "source_id"))
     .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
 )
 
 ADD_ACTIVITY = InsertStatement(activity, ACTIVITY.stored_names, _add_activity)
-FIND_ACTIVITY = select(*ACTIVITY).where(matches(activity, "entity_id"))
+FIND_ACTIVITY = sa.select(*ACTIVITY).where(matches(activity, "entity_id"))
 ACTIVE_ENTITIES = (
-    select(*ENTITY, *ACTIVITY)
+    sa.select(*ENTITY, *ACTIVITY)
     .join_from(
-        activity, entities, and_(entities.c.agent_id == activity.c.agent_id, entities.c.id == activity.c.entity_id)
+        activity, entities, sa.and_(entities.c.agent_id == activity.c.agent_id, entities.c.id == activity.c.entity_id)
     )
     .where(
         matches(activity),
-        tuple_(activity.c.last_at, activity.c.entity_id)
-        < tuple_(parameter(activity.c.last_at, "before"), parameter(activity.c.entity_id, "before_id")),
+        sa.tuple_(activity.c.last_at, activity.c.entity_id)
+        < sa.tuple_(parameter(activity.c.last_at, "before"), parameter(activity.c.entity_id, "before_id")),
     )
     .order_by(activity.c.last_at.desc(), activity.c.entity_id.desc())
-    .limit(limit_parameter())
+    .limit(LIMIT)
 )
 
 
@@ -165,21 +154,9 @@ def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
     INSERT_ENTITY_IF_MISSING.execute(connection, ENTITY.values(Entity(entity_id, "greenroom", str(entity_id)), agent))
 
 
-def find_participants(agent: int, room_id: UUID, limit: int, connection: Connection) -> list[Entity]:
-    """Return the people of a room, those active last first."""
-    rows = connection.execute(FIND_PARTICIPANTS, {"agent": agent, "room_id_": room_id, "limit": limit})
-    return list(ENTITY.read_all(rows))
-
-
-def save_component(agent: int, component: Component, connection: Connection) -> None:
+def save_component(connection: Connection, agent: int, component: Component) -> None:
     """Store a component; it replaces the one of the same entity, type, world and source."""
     UPSERT_COMPONENT.execute(connection, COMPONENT.values(component, agent))
-
-
-def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
-    put_entities(connection, agent, people)
-    if room_id is not None:
-        touch_participants(connection, agent, [(room_id, entity.id) for entity in people])
 
 
 class SqlEntities(SqlStorePart):
@@ -189,7 +166,13 @@ class SqlEntities(SqlStorePart):
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         if entities:
-            await self._database.write(partial(_save_entities, self._agent, entities, room_id))
+            await self._save_entities(entities, room_id)
+
+    @writes
+    def _save_entities(self, connection: Connection, people: Sequence[Entity], room_id: UUID | None) -> None:
+        put_entities(connection, self._agent, people)
+        if room_id is not None:
+            touch_participants(connection, self._agent, [(room_id, entity.id) for entity in people])
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         if not ids:
@@ -199,7 +182,7 @@ class SqlEntities(SqlStorePart):
         return found | {entity_id: hide_entity(found[entity_id]) for entity_id in hidden}
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        people = await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        people = ENTITY.read_all(await self._read(FIND_PARTICIPANTS, room_id_=room_id, limit=limit))
         return [person for person in people if person.id not in self._agent_row.not_read]
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
@@ -214,7 +197,7 @@ class SqlEntities(SqlStorePart):
     async def save_component(self, component: Component) -> None:
         if self._check_component is not None:
             self._check_component(component)
-        await self._database.write(partial(save_component, self._agent, component))
+        await self._database.write(partial(save_component, agent=self._agent, component=component))
 
     async def components(
         self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
@@ -229,9 +212,9 @@ class SqlEntities(SqlStorePart):
             or not_read.isdisjoint((component.entity_id, component.source_entity_id))
         ]
 
-    async def save_relationship(self, relationship: Relationship) -> None:
-        row = RELATIONSHIP.values(relationship, self._agent)
-        await self._database.write(lambda db: UPSERT_RELATIONSHIP.execute_all(db, [row]))
+    @writes
+    def save_relationship(self, connection: Connection, relationship: Relationship) -> None:
+        UPSERT_RELATIONSHIP.execute(connection, RELATIONSHIP.values(relationship, self._agent))
 
     async def relationships(self, entity_id: UUID) -> list[Relationship]:
         return list(RELATIONSHIP.read_all(await self._read(FIND_RELATIONSHIPS, source_id_=entity_id)))
@@ -268,16 +251,16 @@ def _upsert_world() -> InsertStatement:
         values = {
             "platform": new.platform,
             "external_id": new.external_id,
-            "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
+            "name": sa.func.coalesce(sa.func.nullif(new.name, ""), worlds.c.name),
             "metadata": new.metadata,
             **{name: merge_json(worlds.c[name], patch) for name, patch in patches.items()},
         }
-        is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
+        is_changed = sa.or_(*(worlds.c[name] != value for name, value in values.items()))
         return insert.on_conflict_do_update(  # type: ignore[no-any-return]
             index_elements=["agent_id", "id"], set_=values, where=is_changed
         )
 
-    merged = {name: merge_json(literal("{}", Text()), patch) for name, patch in patches.items()}
+    merged = {name: merge_json(sa.literal("{}", sa.Text()), patch) for name, patch in patches.items()}
     return InsertStatement(worlds, WORLD.stored_names, extend, **merged)
 
 
@@ -290,56 +273,58 @@ def upsert_room(active: ColumnElement[int], *, is_active: bool) -> InsertStateme
     def extend(insert: Any) -> Executable:
         new = insert.excluded
         values = {name: new[name] for name in ROOM.names if name != "id"}
-        values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
+        values["name"] = sa.func.coalesce(sa.func.nullif(new.name, ""), rooms.c.name)
         changes = [rooms.c[name].is_distinct_from(value) for name, value in values.items()]
         if is_active:
             changes.insert(0, rooms.c.active < new.active - 1)
             values["active"] = new.active
         return insert.on_conflict_do_update(  # type: ignore[no-any-return]
-            index_elements=["agent_id", "id"], set_=values, where=or_(*changes)
+            index_elements=["agent_id", "id"], set_=values, where=sa.or_(*changes)
         )
 
     return InsertStatement(rooms, ROOM.stored_names, extend, active=active)
 
 
 UPSERT_WORLD = _upsert_world()
-NEXT_ACTIVE = select(func.coalesce(func.max(rooms.c.active), 0) + 1).where(rooms.c.agent_id == bindparam("agent_id"))
+NEXT_ACTIVE = sa.select(sa.func.coalesce(sa.func.max(rooms.c.active), 0) + 1).where(
+    rooms.c.agent_id == sa.bindparam("agent_id")
+)
 UPSERT_ROOM = upsert_room(NEXT_ACTIVE.scalar_subquery(), is_active=True)
-UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
+UPSERT_LISTED_ROOM = upsert_room(sa.literal_column("0"), is_active=False)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "state"), unchanged=["active"]
 )
 find_worlds, find_rooms = WORLD.find_by_id, ROOM.find_by_id
-ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
-ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
-ROOM_IDS_OF_WORLD = select(rooms.c.id).where(matches(rooms, "world_id"))
+ALL_ROOMS = sa.select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
+ROOMS_OF_WORLD = sa.select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
+ROOM_IDS_OF_WORLD = sa.select(rooms.c.id).where(matches(rooms, "world_id"))
 ROOMS_OF_ENTITY = (
-    select(*ROOM, rooms.c.active)
-    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    sa.select(*ROOM, rooms.c.active)
+    .join(participants, sa.and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
     .where(matches(participants, "entity_id"), participants.c.active > 0)
 )
 # Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
-WORLDS_THAT_NAME = select(*WORLD).where(
-    matches(worlds), or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
+WORLDS_THAT_NAME = sa.select(*WORLD).where(
+    matches(worlds), sa.or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
 )
 # Together, since it is executed for each message; `participant` is the agent.
 FIND_PLACES = (
-    select(*WORLD, *ROOM, participants.c.state)
+    sa.select(*WORLD, *ROOM, participants.c.state)
     .select_from(rooms)
-    .join(worlds, and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id))
+    .join(worlds, sa.and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id))
     .outerjoin(
         participants,
-        and_(
+        sa.and_(
             participants.c.agent_id == rooms.c.agent_id,
             participants.c.room_id == rooms.c.id,
-            participants.c.entity_id == parameter(participants.c.entity_id, "participant"),
+            participants.c.entity_id == sa.bindparam("participant"),
         ),
     )
-    .where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+    .where(matches(rooms), rooms.c.id.in_(sa.bindparam("items")))
 )
-FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.state).where(
-    matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
+FIND_PARTICIPANT_STATES = sa.select(participants.c.room_id, participants.c.state).where(
+    matches(participants, "entity_id"), participants.c.room_id.in_(sa.bindparam("items"))
 )
 
 
@@ -432,11 +417,11 @@ def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) 
     stored = find_worlds(connection, agent, {room.world_id for room in direct})
     for room in direct:
         world, unnamed = anonymize_private_chat(stored[room.world_id], room)
-        of_room = and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
-        connection.execute(update(rooms).where(of_room).values(name=unnamed.name))
+        of_room = sa.and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
+        connection.execute(sa.update(rooms).where(of_room).values(name=unnamed.name))
         if world != stored[world.id]:
-            of_world = and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
-            connection.execute(update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
+            of_world = sa.and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
+            connection.execute(sa.update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
 
 
 def participant_states(
@@ -448,24 +433,7 @@ def participant_states(
     return {room_id: stored.get(room_id, ParticipantState.DEFAULT) for room_id in room_ids}
 
 
-def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
-    """Store the state in the agent's own participant row."""
-    ensure_entity(db, agent, agent_id)
-    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "state": state}
-    UPSERT_PARTICIPANT_STATE.execute(db, row)
-
-
-def _add_decisions(
-    agent: int, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str], db: Connection
-) -> None:
-    """Add grants and settings to a world."""
-    world = find_world(agent, world_id, db)
-    if world is None:
-        raise LookupError(f"there is no world {world_id}")
-    UPSERT_WORLD.execute(db, WORLD.values(replace(world, roles={}, grants=grants, settings=settings), agent))
-
-
-def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
+def find_room(connection: Connection, agent: int, room_id: UUID) -> Room | None:
     """Return a room by id."""
     row = connection.execute(ROOM.by_ids, {"agent": agent, "items": [room_id]}).first()
     return ROOM.read(row) if row else None
@@ -476,28 +444,27 @@ def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[U
     return list(connection.execute(ROOM_IDS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
 
 
-def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
+def find_world(connection: Connection, agent: int, world_id: UUID) -> World | None:
     """Return a world by id."""
     row = connection.execute(WORLD.by_ids, {"agent": agent, "items": [world_id]}).first()
     return WORLD.read(row) if row else None
 
 
-def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
-    put_worlds(connection, agent, [world])
-    put_rooms(connection, agent, listed)
-
-
 class SqlWorlds(SqlStorePart):
     """Stores worlds and rooms; see `WorldStore`."""
 
-    async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
-        await self._database.write(partial(_save_world, self._agent, world, rooms))
+    @writes
+    def save_world(self, connection: Connection, world: World, rooms: Sequence[Room] = ()) -> None:
+        put_worlds(connection, self._agent, [world])
+        put_rooms(connection, self._agent, rooms)
 
-    async def world(self, world_id: UUID) -> World | None:
-        return await self._database.read(partial(find_world, self._agent, world_id))
+    @reads
+    def world(self, connection: Connection, world_id: UUID) -> World | None:
+        return find_world(connection, self._agent, world_id)
 
-    async def room(self, room_id: UUID) -> Room | None:
-        room = await self._database.read(partial(find_room, self._agent, room_id))
+    @reads
+    def room(self, connection: Connection, room_id: UUID) -> Room | None:
+        room = find_room(connection, self._agent, room_id)
         return None if room is None else self._agent_row.hide_name(room)
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
@@ -507,24 +474,42 @@ class SqlWorlds(SqlStorePart):
             rows = await self._read(ROOMS_OF_WORLD, world_id_=world_id)
         return list(map(self._agent_row.hide_name, ROOM.read_all(rows)))
 
-    async def participant_state(self, room_id: UUID) -> ParticipantState:
-        states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
-        return states[room_id]
+    @reads
+    def participant_state(self, connection: Connection, room_id: UUID) -> ParticipantState:
+        return participant_states(connection, self._agent_row, [room_id])[room_id]
 
-    async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
-        await self._database.write(partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state))
+    @writes
+    def set_participant_state(self, connection: Connection, room_id: UUID, state: ParticipantState) -> None:
+        """Store the state in the agent's own participant row."""
+        agent_id = self._agent_row.id
+        ensure_entity(connection, self._agent, agent_id)
+        row = {"agent_id": self._agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "state": state}
+        UPSERT_PARTICIPANT_STATE.execute(connection, row)
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        await self._database.write(partial(_add_decisions, self._agent, world_id, {entity_id: role}, {}))
+        await self._add_decisions(world_id, {entity_id: role}, {})
 
     async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
-        await self._database.write(partial(_add_decisions, self._agent, world_id, {}, {name: value}))
+        await self._add_decisions(world_id, {}, {name: value})
 
-    async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
-        return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
+    @writes
+    def _add_decisions(
+        self, connection: Connection, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str]
+    ) -> None:
+        """Add grants and settings to a world."""
+        world = find_world(connection, self._agent, world_id)
+        if world is None:
+            raise LookupError(f"there is no world {world_id}")
+        changed = replace(world, roles={}, grants=grants, settings=settings)
+        UPSERT_WORLD.execute(connection, WORLD.values(changed, self._agent))
 
-    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        found = await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+    @reads
+    def worlds_by_id(self, connection: Connection, ids: Collection[UUID]) -> dict[UUID, World]:
+        return find_worlds(connection, self._agent, ids)
+
+    @reads
+    def rooms_by_id(self, connection: Connection, ids: Collection[UUID]) -> dict[UUID, Room]:
+        found = find_rooms(connection, self._agent, ids)
         return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:

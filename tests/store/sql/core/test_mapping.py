@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engine, select, update
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, bindparam, create_engine, select, update
 
 from bot.store import UnreadableRow
 from bot.store.sql.core.mapping import (
@@ -19,7 +19,6 @@ from bot.store.sql.core.mapping import (
     RowMapping,
     Time,
     count_changed,
-    items_parameter,
     matches,
     parameter,
     rows_of,
@@ -59,9 +58,9 @@ NOTES = Table(
 NOTE = RowMapping(NOTES, Note, unread=["tag_count"])
 SAVE = upsert(NOTES, ["id"], NOTE.stored_names)
 ALL = select(*NOTE).where(matches(NOTES)).order_by(NOTES.c.position)
-FIND = select(*NOTE).where(matches(NOTES), NOTES.c.id.in_(items_parameter(NOTES.c.id)))
+FIND = select(*NOTE).where(matches(NOTES), NOTES.c.id.in_(bindparam("items")))
 SET_TAGS = update(NOTES).where(matches(NOTES, "id")).values(tags=parameter(NOTES.c.tags, "tags"))
-MARK_READ = update(NOTES).where(matches(NOTES), NOTES.c.id.in_(items_parameter(NOTES.c.id))).values(is_read=True)
+MARK_READ = update(NOTES).where(matches(NOTES), NOTES.c.id.in_(bindparam("items"))).values(is_read=True)
 
 
 def values_of(note: Note) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,6 @@ from bot.store.sql.sqlite import connection as sqlite
 from bot.store.sql.stores.memories import MEMORY, RECENT, put_memories
 from bot.store.sql.stores.store import SqlStore
 
-OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOMS, WORLD = (derived_id("room"), derived_id("another")), derived_id("world")
 AT = datetime(2026, 5, 4, tzinfo=UTC)
 KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
@@ -61,28 +60,26 @@ async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> li
     return [text for text in asked if text.startswith("SELECT")]
 
 
-async def test_a_cached_room_is_not_read_again_after_a_new_message(open_store: OpenStore) -> None:
-    async with open_store() as store:
-        await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
-        assert await last(store) == ["0", "1", "2"]
-        await store.memories.add([memory_of("3", after=3), memory_of("late", after=2)])
+async def test_a_cached_room_is_not_read_again_after_a_new_message(store: SqlStore) -> None:
+    await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
+    assert await last(store) == ["0", "1", "2"]
+    await store.memories.add([memory_of("3", after=3), memory_of("late", after=2)])
 
-        assert await questions(store, lambda: last(store)) == []
-        assert await last(store) == ["2", "3", "late"]
-        assert await last(store, limit=2) == ["3", "late"]
+    assert await questions(store, lambda: last(store)) == []
+    assert await last(store) == ["2", "3", "late"]
+    assert await last(store, limit=2) == ["3", "late"]
 
 
 @pytest.mark.matrix(3)
 @pytest.mark.parametrize("seed", range(12))
-async def test_the_cache_equals_the_file_after_every_change(open_store: OpenStore, seed: int) -> None:
+async def test_the_cache_equals_the_file_after_every_change(store: SqlStore, seed: int) -> None:
     chance = random.Random(seed)
     known: dict[UUID, Memory] = {}
-    async with open_store() as store:
-        for _ in range(120):
-            await _something(store, known, chance)
-            room, kind, limit = chance.choice(ROOMS), chance.choice(KINDS), chance.choice((1, 3, 8, 60))
-            found = await store.memories.recent(room, limit, kind=kind)
-            assert found == await in_file(store, room, limit, kind)
+    for _ in range(120):
+        await _something(store, known, chance)
+        room, kind, limit = chance.choice(ROOMS), chance.choice(KINDS), chance.choice((1, 3, 8, 60))
+        found = await store.memories.recent(room, limit, kind=kind)
+        assert found == await in_file(store, room, limit, kind)
 
 
 async def _something(store: SqlStore, known: dict[UUID, Memory], chance: random.Random) -> None:
@@ -110,93 +107,83 @@ def _drawn(chance: random.Random) -> Memory:
     return replace(bare, **chance.choice(ODDITIES))
 
 
-async def test_writes_of_a_failed_job_are_not_cached(open_store: OpenStore) -> None:
-    async with open_store() as store:
-        await store.memories.add([memory_of("kept")])
-        assert await last(store) == ["kept"]
-        database, agent = store.memories._database, store.memories._agent
+async def test_writes_of_a_failed_job_are_not_cached(store: SqlStore) -> None:
+    await store.memories.add([memory_of("kept")])
+    assert await last(store) == ["kept"]
+    database, agent = store.memories._database, store.memories._agent
 
-        def fail(connection: Connection) -> None:
-            put_memories(connection, agent, [memory_of("lost", after=1)])
-            raise sqlite3.IntegrityError("on purpose")
+    def fail(connection: Connection) -> None:
+        put_memories(connection, agent, [memory_of("lost", after=1)])
+        raise sqlite3.IntegrityError("on purpose")
 
-        results = await asyncio.gather(
-            database.write(fail), store.memories.add([memory_of("beside it", after=2)]), return_exceptions=True
-        )
-        assert [isinstance(result, Exception) for result in results] == [True, False]
-        assert await last(store) == ["kept", "beside it"]
+    results = await asyncio.gather(
+        database.write(fail), store.memories.add([memory_of("beside it", after=2)]), return_exceptions=True
+    )
+    assert [isinstance(result, Exception) for result in results] == [True, False]
+    assert await last(store) == ["kept", "beside it"]
 
 
-async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenStore) -> None:
+async def test_an_unreadable_memory_does_not_fail_the_commit(store: SqlStore) -> None:
     broken: Any = "no id"
     odd = replace(memory_of("odd", after=1), content=Content(text="odd", in_reply_to=broken, metadata={"a": 1}))
     done: list[int] = []
-    async with open_store() as store:
-        assert await last(store) == await last(store, ROOMS[1]) == []
-        database, agent = store.memories._database, store.memories._agent
+    assert await last(store) == await last(store, ROOMS[1]) == []
+    database, agent = store.memories._database, store.memories._agent
 
-        def keep_odd(connection: Connection) -> None:
-            done.append(1)
-            put_memories(connection, agent, [odd])
+    def keep_odd(connection: Connection) -> None:
+        done.append(1)
+        put_memories(connection, agent, [odd])
 
-        await asyncio.gather(database.write(keep_odd), store.memories.add([memory_of("beside", room=ROOMS[1])]))
-        assert done == [1]
-        assert await last(store, ROOMS[1]) == ["beside"]
+    await asyncio.gather(database.write(keep_odd), store.memories.add([memory_of("beside", room=ROOMS[1])]))
+    assert done == [1]
+    assert await last(store, ROOMS[1]) == ["beside"]
 
 
-async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStore) -> None:
-    async with open_store() as store:
-        question, turn = memory_of("question"), new_id()
-        reply = replace(
-            memory_of("reply", after=1), turn_id=turn, content=Content(text="reply", in_reply_to=question.id)
-        )
-        await last(store)
-        await store.memories.add([question])
-        await store.memories.add([reply])
-        found: list[list[Memory]] = []
+async def test_the_replies_to_a_cached_message_are_not_read(store: SqlStore) -> None:
+    question, turn = memory_of("question"), new_id()
+    reply = replace(memory_of("reply", after=1), turn_id=turn, content=Content(text="reply", in_reply_to=question.id))
+    await last(store)
+    await store.memories.add([question])
+    await store.memories.add([reply])
+    found: list[list[Memory]] = []
 
-        async def ask() -> None:
-            found.append(await store.memories.by_turn(turn, ROOMS[0]))
+    async def ask() -> None:
+        found.append(await store.memories.by_turn(turn, ROOMS[0]))
 
-        assert await questions(store, ask) == []
-        await store.memories.add(
-            [memory_of(str(number), after=2) for number in range(2)]
-        )  # the window loses the question
-        assert len(await questions(store, ask)) == 1
-        assert found == [[reply], [reply]]
+    assert await questions(store, ask) == []
+    await store.memories.add([memory_of(str(number), after=2) for number in range(2)])  # the window loses the question
+    assert len(await questions(store, ask)) == 1
+    assert found == [[reply], [reply]]
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_windows_without_a_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
-    async with open_store() as store:
-        await store.memories.recent(ROOMS[0], limit)
-        await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
-        known = store.memories._database.recent_cache
-        assert known is not None
-        assert not known._windows
+async def test_windows_without_a_limit_are_not_cached(store: SqlStore, limit: int) -> None:
+    await store.memories.recent(ROOMS[0], limit)
+    await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
+    known = store.memories._database.recent_cache
+    assert known is not None
+    assert not known._windows
 
 
-async def test_windows_that_become_long_are_not_cached(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_windows_that_become_long_are_not_cached(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MAX_MEMORIES", 3)
-    async with open_store() as store:
-        known = store.memories._database.recent_cache
-        assert known is not None
-        assert await store.memories.recent(ROOMS[0], 200) == []
-        for number in range(5):
-            await store.memories.add([memory_of(str(number), after=number)])
-            assert len(await store.memories.recent(ROOMS[0], 200)) == number + 1
-            assert bool(known._windows) is (number < 3)
+    known = store.memories._database.recent_cache
+    assert known is not None
+    assert await store.memories.recent(ROOMS[0], 200) == []
+    for number in range(5):
+        await store.memories.add([memory_of(str(number), after=number)])
+        assert len(await store.memories.recent(ROOMS[0], 200)) == number + 1
+        assert bool(known._windows) is (number < 3)
 
 
-async def test_changes_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, path: Path) -> None:
-    async with open_store() as store:
-        await store.memories.add([memory_of("as it was")])
-        assert await last(store) == ["as it was"]
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("DELETE FROM memories")
-            other.commit()
-        await store.memories.add([memory_of("new", room=ROOMS[1])])
-        assert await last(store) == []
+async def test_changes_of_another_program_are_seen_after_the_next_write(store: SqlStore, path: Path) -> None:
+    await store.memories.add([memory_of("as it was")])
+    assert await last(store) == ["as it was"]
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DELETE FROM memories")
+        other.commit()
+    await store.memories.add([memory_of("new", room=ROOMS[1])])
+    assert await last(store) == []
 
 
 def tell(known: RecentMemoryCache, memory: Memory) -> None:

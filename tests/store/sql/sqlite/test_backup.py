@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bot import ConfigError, Content, Outcome, Receipt, derived_id, new_id
+from bot import ConfigError, Outcome, Receipt, derived_id
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
-from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState, StreamCursor
 from bot.store import TurnCommit
 from bot.store.sql.sqlite import connection as sqlite
@@ -23,27 +22,11 @@ from bot.store.sql.sqlite.repair import restore_copy
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores.store import SqlStore
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.SENT)
-
-
-def part(number: int, state: DeliveryState, receipt: Receipt) -> Delivery:
-    turn = derived_id("turn", str(number))
-    return Delivery(
-        delivery_id(turn, 0, 0),
-        turn,
-        receipt.room_id,
-        new_id(),
-        "test",
-        "account",
-        "lobby",
-        0,
-        Content(text=str(number)),
-        NOW,
-        state=state,
-    )
 
 
 async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
@@ -52,7 +35,10 @@ async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
     first, other = [make_message(text, sent_at=NOW) for text in ("Hello", "Bye")]
     [opened, closed] = [found.receipt for found in await store.ledger.receive([first, other], NOW, cursor)]
     answered = replace(closed, outcome=Outcome.ANSWERED, closed_at=NOW)
-    parts = tuple(part(number, state, opened) for number, state in enumerate(STATES))
+    parts = tuple(
+        build_delivery(derived_id("turn", str(number)), opened.room_id, str(number), state=state)
+        for number, state in enumerate(STATES)
+    )
     await store.ledger.commit(TurnCommit(deliveries=parts, receipts=(answered,)))
     for each in parts:
         await store.ledger.save_delivery(each)

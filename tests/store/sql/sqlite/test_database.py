@@ -162,15 +162,14 @@ async def test_the_log_is_written_back_when_it_is_closed(database: SqliteDatabas
     connection.close()
 
 
-async def test_rows_changed_by_another_program_are_not_served_from_the_cache(open_store: Any, path: Path) -> None:
+async def test_rows_changed_by_another_program_are_not_served_from_the_cache(store: Any, path: Path) -> None:
     now = datetime.now(UTC)
     first, second = (make_message(text, sent_at=now) for text in ("one", "two"))
-    async with open_store() as store:
-        await store.ledger.receive([first], now)
-        with closing(sqlite3.connect(path)) as browser, browser:
-            browser.execute("DELETE FROM rooms")
-        [received] = await store.ledger.receive([second], now)
-        assert await store.worlds.room(received.receipt.room_id) == second.room
+    await store.ledger.receive([first], now)
+    with closing(sqlite3.connect(path)) as browser, browser:
+        browser.execute("DELETE FROM rooms")
+    [received] = await store.ledger.receive([second], now)
+    assert await store.worlds.room(received.receipt.room_id) == second.room
 
 
 @pytest.mark.long

@@ -12,21 +12,19 @@ NOW = system_clock()
 ENTRY = CostEntry(NOW.date(), "gpt-4o", derived_id("here"), derived_id("Ann"), 1, 1000, 0, 30, 0.5)
 
 
-async def test_sums_are_kept_for_four_hundred_days(open_store: Any) -> None:
+async def test_sums_are_kept_for_four_hundred_days(store: Any) -> None:
     async def at_once(seconds: float) -> None: ...
 
-    async with open_store() as store:
-        days = [ENTRY.day - timedelta(days=back) for back in (0, 399, 402, 403)]
-        await store.costs.add([replace(ENTRY, day=day) for day in days])
-        spending = store.costs
-        sweeper = Retention(spending._database, spending._agent_row, clock=lambda: NOW, sleep=at_once)
-        assert await sweeper.run_once() == 2
-        left = [line.day for line in await store.costs.costs_between(date.min, date.max)]
-        assert left == [days[1], days[0]]
+    days = [ENTRY.day - timedelta(days=back) for back in (0, 399, 402, 403)]
+    await store.costs.add([replace(ENTRY, day=day) for day in days])
+    spending = store.costs
+    sweeper = Retention(spending._database, spending._agent_row, clock=lambda: NOW, sleep=at_once)
+    assert await sweeper.run_once() == 2
+    left = [line.day for line in await store.costs.costs_between(date.min, date.max)]
+    assert left == [days[1], days[0]]
 
 
-async def test_a_lone_surrogate_in_a_models_name_is_replaced(open_store: Any) -> None:
-    async with open_store() as store:
-        await store.costs.add([replace(ENTRY, model="odd\ud800\0name")])
-        [line] = await store.costs.costs_between(ENTRY.day, ENTRY.day)
-        assert line.model == "odd?name"
+async def test_a_lone_surrogate_in_a_models_name_is_replaced(store: Any) -> None:
+    await store.costs.add([replace(ENTRY, model="odd\ud800\0name")])
+    [line] = await store.costs.costs_between(ENTRY.day, ENTRY.day)
+    assert line.model == "odd?name"

@@ -19,7 +19,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 @pytest.mark.long
-async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore) -> None:
+async def test_a_batch_of_events_makes_no_query_per_event(store: SqlStore) -> None:
     arrivals = [
         make_message(
             f"message {number}",
@@ -30,55 +30,49 @@ async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore)
         for number in range(200)
     ]
     asked: list[str] = []
-    async with open_store() as store:
-        await store.ledger.receive(arrivals[:50], NOW)
-        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(asked.append))
-        kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
-        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
+    await store.ledger.receive(arrivals[:50], NOW)
+    await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(asked.append))
+    kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
+    await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
 
-        assert [stored_event.is_new for stored_event in kept] == [False] * 50 + [True] * 150 + [False]
-        assert kept[199].receipt == kept[200].receipt
-        assert len([text for text in asked if text.startswith("SELECT")]) < 10
-        assert len(await store.memories.recent(arrivals[0].room.id, 500)) == 29
-        assert (await store.worlds.rooms())[0].name == "room 3"
+    assert [stored_event.is_new for stored_event in kept] == [False] * 50 + [True] * 150 + [False]
+    assert kept[199].receipt == kept[200].receipt
+    assert len([text for text in asked if text.startswith("SELECT")]) < 10
+    assert len(await store.memories.recent(arrivals[0].room.id, 500)) == 29
+    assert (await store.worlds.rooms())[0].name == "room 3"
 
 
-async def test_long_lists_of_ids_are_split(open_store: OpenStore) -> None:
+async def test_long_lists_of_ids_are_split(store: SqlStore) -> None:
     people = [Entity(new_id(), "test", str(number), (f"person {number}",)) for number in range(700)]
-    async with open_store() as store:
-        await store.entities.save_entities(people, derived_id("room"))
+    await store.entities.save_entities(people, derived_id("room"))
 
-        assert await store.entities.entities([person.id for person in people]) == {
-            person.id: person for person in people
-        }
-        assert await store.entities.participants(derived_id("room"), 3) == people[:-4:-1]
-        assert await store.memories.memories([person.id for person in people]) == {}
-        assert await store.memories.remove([person.id for person in people]) == 0
+    assert await store.entities.entities([person.id for person in people]) == {person.id: person for person in people}
+    assert await store.entities.participants(derived_id("room"), 3) == people[:-4:-1]
+    assert await store.memories.memories([person.id for person in people]) == {}
+    assert await store.memories.remove([person.id for person in people]) == 0
 
 
-async def test_invalid_characters_are_removed_from_text(open_store: OpenStore) -> None:
+async def test_invalid_characters_are_removed_from_text(store: SqlStore) -> None:
     arrival = make_message("half \ud83d and \0 nothing", sent_at=NOW, author="Ali\0ce \udc00")
-    async with open_store() as store:
-        receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
-        closed = replace(receipt, outcome=Outcome.IGNORED, reason="it said \ud83d\0", closed_at=NOW)
-        await store.ledger.save_receipts([closed])
-        found = await store.ledger.receipt(receipt.id)
-        [message] = await store.memories.recent(arrival.room.id)
+    receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
+    closed = replace(receipt, outcome=Outcome.IGNORED, reason="it said \ud83d\0", closed_at=NOW)
+    await store.ledger.save_receipts([closed])
+    found = await store.ledger.receipt(receipt.id)
+    [message] = await store.memories.recent(arrival.room.id)
 
-        assert found is not None
-        assert found.reason == "it said ?"
-        assert message == arrival.message
-        assert await store.ledger.receive([arrival], NOW) == [StoredEvent(found)]
+    assert found is not None
+    assert found.reason == "it said ?"
+    assert message == arrival.message
+    assert await store.ledger.receive([arrival], NOW) == [StoredEvent(found)]
 
 
-async def test_unusual_metadata_of_a_plugin_does_not_fail_a_commit(open_store: OpenStore) -> None:
+async def test_unusual_metadata_of_a_plugin_does_not_fail_a_commit(store: SqlStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     odd = replace(arrival.message, metadata={"when": NOW, "who": {arrival.author.id}})
-    async with open_store() as store:
-        await store.ledger.receive([replace(arrival, message=odd)], NOW)
-        [message] = await store.memories.recent(arrival.room.id)
+    await store.ledger.receive([replace(arrival, message=odd)], NOW)
+    [message] = await store.memories.recent(arrival.room.id)
 
-        assert message.metadata == {"when": "2026-05-04T12:00:00Z", "who": [str(arrival.author.id)]}
+    assert message.metadata == {"when": "2026-05-04T12:00:00Z", "who": [str(arrival.author.id)]}
 
 
 async def test_a_message_of_a_known_room_is_stored_with_its_cursor_by_few_queries(open_store: OpenStore) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 
 from bot import Content, MemoryKind, Outcome, Receipt, SettingError, Settings, derived_id, system_clock
 from bot.domain.ids import delivery_id
-from bot.platform import Delivery, DeliveryState
+from bot.platform import DeliveryState
 from bot.settings import Layer
 from bot.store import LogKind, Step, StepState
 from bot.store.ledger import TurnCommit
@@ -50,6 +50,7 @@ from bot.store.sql.core.schema import (
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores.retention import ROWS_PER_STEP, Retention
 from bot.testing import make_message
+from tests.store.deliveries import build_delivery
 
 NOW = system_clock()
 BLANK = {
@@ -78,18 +79,7 @@ async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.S
     arrival = make_message(text, sent_at=NOW, message_id=text)
     [received] = await store.ledger.receive([arrival], NOW)
     turn = received.receipt.turn_id
-    part = Delivery(
-        delivery_id(turn, 0, 0),
-        turn,
-        arrival.room.id,
-        arrival.message.id,
-        "test",
-        "account",
-        "lobby",
-        0,
-        Content(text="ok"),
-        NOW,
-    )
+    part = build_delivery(turn, arrival.room.id, created_at=NOW)
     await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
     closed = replace(received.receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
     [placed] = await store.ledger.commit(TurnCommit((), (part,), (closed,)))
@@ -110,93 +100,85 @@ def retention(store: Any, keeping: RetentionPolicy = FEW, rest: Any = None, **ag
     return Retention(ledger._database, ledger._agent_row, keeping, clock=later(**age), sleep=rest or at_once)
 
 
-async def test_recent_rows_are_kept(open_store: Any) -> None:
-    async with open_store() as store:
-        await answered(store, "Hello")
+async def test_recent_rows_are_kept(store: Any) -> None:
+    await answered(store, "Hello")
 
-        assert await retention(store, days=6.9).run_once() == 0
-
-
-@pytest.mark.failure("B-02")
-async def test_a_redelivered_event_is_recognised_for_thirty_days(open_store: Any) -> None:
-    async with open_store() as store:
-        first = await answered(store, "Hello")
-        await retention(store, days=29.9).run_once()
-        [again] = await store.ledger.receive([make_message("Hello", sent_at=NOW, message_id="Hello")], NOW)
-        assert (again.is_new, again.receipt.id) == (False, first.id)
-
-        await retention(store, days=30.1).run_once()
-        assert await store.ledger.receipts() == []
+    assert await retention(store, days=6.9).run_once() == 0
 
 
 @pytest.mark.failure("B-02")
-async def test_a_redelivered_event_among_the_newest_million_is_recognised(open_store: Any) -> None:
-    async with open_store() as store:
-        receipts = [await answered(store, f"message {number}") for number in range(5)]
-        await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
-        assert [receipt.id for receipt in await store.ledger.receipts()] == [receipt.id for receipt in receipts[:1:-1]]
+async def test_a_redelivered_event_is_recognised_for_thirty_days(store: Any) -> None:
+    first = await answered(store, "Hello")
+    await retention(store, days=29.9).run_once()
+    [again] = await store.ledger.receive([make_message("Hello", sent_at=NOW, message_id="Hello")], NOW)
+    assert (again.is_new, again.receipt.id) == (False, first.id)
 
-        await answered(store, "another one")
-        await retention(store, RetentionPolicy(), days=400).run_once()
-        assert len(await store.ledger.receipts()) == 4
-
-
-async def test_steps_are_deleted_after_a_week_and_deliveries_after_thirty_days(open_store: Any) -> None:
-    async with open_store() as store:
-        receipt = await answered(store, "Hello")
-        await retention(store, days=7.1).run_once()
-        assert await store.ledger.steps(receipt.turn_id) == {}
-        assert len(await store.ledger.deliveries()) == 1
-
-        await retention(store, days=30.1).run_once()
-        assert await store.ledger.deliveries() == []
+    await retention(store, days=30.1).run_once()
+    assert await store.ledger.receipts() == []
 
 
-async def test_open_and_held_rows_are_never_deleted(open_store: Any) -> None:
-    async with open_store() as store:
-        [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
-        turn = waiting.receipt.turn_id
-        await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
-        held = await answered(store, "held", DeliveryState.UNKNOWN)
-        await answered(store, "unsent", DeliveryState.PENDING)
-        await retention(store, days=400).run_once()
+@pytest.mark.failure("B-02")
+async def test_a_redelivered_event_among_the_newest_million_is_recognised(store: Any) -> None:
+    receipts = [await answered(store, f"message {number}") for number in range(5)]
+    await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
+    assert [receipt.id for receipt in await store.ledger.receipts()] == [receipt.id for receipt in receipts[:1:-1]]
 
-        assert [receipt.id for receipt in await store.ledger.receipts()] == [waiting.receipt.id]
-        assert list(await store.ledger.steps(turn)) == ["answer:1"]
-        states = [delivery.state for delivery in await store.ledger.deliveries()]
-        assert states == [DeliveryState.UNKNOWN, DeliveryState.PENDING]
-        assert await store.ledger.delivery(delivery_id(held.turn_id, 0, 0)) is not None
+    await answered(store, "another one")
+    await retention(store, RetentionPolicy(), days=400).run_once()
+    assert len(await store.ledger.receipts()) == 4
 
 
-async def test_memories_are_never_deleted(open_store: Any) -> None:
-    async with open_store() as store:
-        receipt = await answered(store, "Remember me")
-        await retention(store, days=4000).run_once()
+async def test_steps_are_deleted_after_a_week_and_deliveries_after_thirty_days(store: Any) -> None:
+    receipt = await answered(store, "Hello")
+    await retention(store, days=7.1).run_once()
+    assert await store.ledger.steps(receipt.turn_id) == {}
+    assert len(await store.ledger.deliveries()) == 1
 
-        [memory] = await store.memories.recent(receipt.room_id)
-        assert memory.content.text == "Remember me"
+    await retention(store, days=30.1).run_once()
+    assert await store.ledger.deliveries() == []
+
+
+async def test_open_and_held_rows_are_never_deleted(store: Any) -> None:
+    [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
+    turn = waiting.receipt.turn_id
+    await store.ledger.save_step(Step(turn, "answer:1", "model", StepState.DONE, recorded_at=NOW))
+    held = await answered(store, "held", DeliveryState.UNKNOWN)
+    await answered(store, "unsent", DeliveryState.PENDING)
+    await retention(store, days=400).run_once()
+
+    assert [receipt.id for receipt in await store.ledger.receipts()] == [waiting.receipt.id]
+    assert list(await store.ledger.steps(turn)) == ["answer:1"]
+    states = [delivery.state for delivery in await store.ledger.deliveries()]
+    assert states == [DeliveryState.UNKNOWN, DeliveryState.PENDING]
+    assert await store.ledger.delivery(delivery_id(held.turn_id, 0, 0)) is not None
+
+
+async def test_memories_are_never_deleted(store: Any) -> None:
+    receipt = await answered(store, "Remember me")
+    await retention(store, days=4000).run_once()
+
+    [memory] = await store.memories.recent(receipt.room_id)
+    assert memory.content.text == "Remember me"
 
 
 @pytest.mark.failure("L-20")
-async def test_decisions_are_kept_for_more_than_a_year(open_store: Any) -> None:
-    async with open_store() as store:
-        await store.logs.log(LogKind.AUTHORIZATION, {"action": "UPDATE_ROLE"})
-        await retention(store, days=399).run_once()
-        assert len(await store.logs.logs()) == 1
-        await retention(store, days=401).run_once()
-        assert await store.logs.logs() == []
+async def test_decisions_are_kept_for_more_than_a_year(store: Any) -> None:
+    await store.logs.log(LogKind.AUTHORIZATION, {"action": "UPDATE_ROLE"})
+    await retention(store, days=399).run_once()
+    assert len(await store.logs.logs()) == 1
+    await retention(store, days=401).run_once()
+    assert await store.logs.logs() == []
 
 
-async def test_expired_logs_and_values_are_deleted(open_store: Any) -> None:
-    async with open_store() as store:
-        await store.logs.log("run", {"a": 1})
-        await store.cache.set("over", 1, expires_at=NOW + timedelta(days=1))
-        await store.cache.set("for good", 1)
-        assert await retention(store, days=29).run_once() == 1
-        assert len(await store.logs.logs()) == 1
-        assert await retention(store, days=31).run_once() == 1
-        assert await store.logs.logs() == []
-        assert await store.cache.get("for good") == 1
+async def test_expired_logs_and_values_are_deleted(store: Any) -> None:
+    await store.logs.log("run", {"a": 1})
+    await store.cache.set("over", 1, expires_at=NOW + timedelta(days=1))
+    await store.cache.set("for good", 1)
+    assert await retention(store, days=29).run_once() == 1
+    assert len(await store.logs.logs()) == 1
+    assert await retention(store, days=31).run_once() == 1
+    assert await store.logs.logs() == []
+    assert await store.cache.get("for good") == 1
 
 
 async def test_rows_of_other_agents_are_not_deleted(path: Path) -> None:
@@ -208,14 +190,13 @@ async def test_rows_of_other_agents_are_not_deleted(path: Path) -> None:
         assert len(await store.ledger.receipts()) == 1
 
 
-async def test_new_deliveries_follow_those_that_remain(open_store: Any) -> None:
-    async with open_store() as store:
-        await answered(store, "one")
-        await answered(store, "two", DeliveryState.UNKNOWN)
-        await retention(store, days=400).run_once()
-        await answered(store, "three")
+async def test_new_deliveries_follow_those_that_remain(store: Any) -> None:
+    await answered(store, "one")
+    await answered(store, "two", DeliveryState.UNKNOWN)
+    await retention(store, days=400).run_once()
+    await answered(store, "three")
 
-        assert [delivery.seq for delivery in await store.ledger.deliveries()] == [2, 3]
+    assert [delivery.seq for delivery in await store.ledger.deliveries()] == [2, 3]
 
 
 async def test_many_rows_are_deleted_in_small_steps_with_rests(open_store: Any) -> None:
@@ -301,62 +282,58 @@ async def test_retention_is_the_same_on_both_databases(bare: Any) -> None:
     assert [len(await bare.sql(f"SELECT * FROM {table}")) for table in (receipts, rooms)] == [0, 1]
 
 
-async def test_results_of_actions_are_deleted_and_messages_are_kept(open_store: Any) -> None:
-    async with open_store() as store:
-        message = make_message("Order it", sent_at=NOW).message
-        result = replace(message, id=derived_id("result"), kind=MemoryKind.ACTION_RESULT)
-        await store.ledger.receive([make_message("Hello", sent_at=NOW)], NOW)
-        await store.memories.add([message, result])
-        assert len((await store.memories.conversation(message.room_id)).results) == 1
+async def test_results_of_actions_are_deleted_and_messages_are_kept(store: Any) -> None:
+    message = make_message("Order it", sent_at=NOW).message
+    result = replace(message, id=derived_id("result"), kind=MemoryKind.ACTION_RESULT)
+    await store.ledger.receive([make_message("Hello", sent_at=NOW)], NOW)
+    await store.memories.add([message, result])
+    assert len((await store.memories.conversation(message.room_id)).results) == 1
 
-        assert await retention(store, days=29).run_once() == 0
-        assert await retention(store, RetentionPolicy(), days=31).run_once() == 1
-        found = await store.memories.conversation(message.room_id)
-        assert list(found.results) == []
-        assert len(found.messages) == 2
+    assert await retention(store, days=29).run_once() == 0
+    assert await retention(store, RetentionPolicy(), days=31).run_once() == 1
+    found = await store.memories.conversation(message.room_id)
+    assert list(found.results) == []
+    assert len(found.messages) == 2
 
 
-async def test_messages_are_deleted_after_the_days_of_their_room_or_world_or_all(open_store: Any) -> None:
-    async with open_store() as store:
-        receipt = await answered(store, "Hello")
-        room = await store.worlds.room(receipt.room_id)
-        world = await store.worlds.world(room.world_id)
+async def test_messages_are_deleted_after_the_days_of_their_room_or_world_or_all(store: Any) -> None:
+    receipt = await answered(store, "Hello")
+    room = await store.worlds.room(receipt.room_id)
+    world = await store.worlds.world(room.world_id)
 
-        async def texts_after(days: float, **policy: Any) -> list[str]:
-            keeping = RetentionPolicy(deliveries=timedelta(days=400), **policy)
-            await retention(store, keeping, days=days).run_once()
-            return [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
+    async def texts_after(days: float, **policy: Any) -> list[str]:
+        keeping = RetentionPolicy(deliveries=timedelta(days=400), **policy)
+        await retention(store, keeping, days=days).run_once()
+        return [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
 
-        week, month = timedelta(days=7), timedelta(days=30)
-        assert await texts_after(8, places={f"test:{room.external_id}": month}) == ["Hello"]
-        assert await texts_after(8, messages=month) == ["Hello"]
-        assert await texts_after(40, messages=month, places={str(world.id): None}) == ["Hello"]
-        assert await texts_after(8, places={room.external_id: month, world.external_id: week}) == ["Hello"]
-        assert len(await store.ledger.deliveries()) == 1
-        assert await texts_after(8, messages=month, places={world.external_id: week}) == []
-        assert await store.ledger.deliveries() == []
-        assert await store.memories.memories([receipt.memory_id]) == {}
+    week, month = timedelta(days=7), timedelta(days=30)
+    assert await texts_after(8, places={f"test:{room.external_id}": month}) == ["Hello"]
+    assert await texts_after(8, messages=month) == ["Hello"]
+    assert await texts_after(40, messages=month, places={str(world.id): None}) == ["Hello"]
+    assert await texts_after(8, places={room.external_id: month, world.external_id: week}) == ["Hello"]
+    assert len(await store.ledger.deliveries()) == 1
+    assert await texts_after(8, messages=month, places={world.external_id: week}) == []
+    assert await store.ledger.deliveries() == []
+    assert await store.memories.memories([receipt.memory_id]) == {}
 
 
 @pytest.mark.long
-async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_are_kept(open_store: Any) -> None:
-    async with open_store() as store:
-        for number in range(ROWS_PER_STEP + 2):
-            message = make_message(f"{number}", sent_at=NOW, room=f"room-{number}", message_id=f"{number}")
-            [stored] = await store.ledger.receive([message], NOW)
-            await store.ledger.save_receipts([replace(stored.receipt, outcome=Outcome.IGNORED, closed_at=NOW)])
-        fact = replace(message.message, id=derived_id("fact"), kind=MemoryKind.FACT, source_id=message.message.id)
-        await store.memories.add([fact])
-        await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=2).run_once()
-        assert await store.memories.count(MemoryKind.MESSAGE) == 0
-        assert await store.memories.count(MemoryKind.FACT) == 1
+async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_are_kept(store: Any) -> None:
+    for number in range(ROWS_PER_STEP + 2):
+        message = make_message(f"{number}", sent_at=NOW, room=f"room-{number}", message_id=f"{number}")
+        [stored] = await store.ledger.receive([message], NOW)
+        await store.ledger.save_receipts([replace(stored.receipt, outcome=Outcome.IGNORED, closed_at=NOW)])
+    fact = replace(message.message, id=derived_id("fact"), kind=MemoryKind.FACT, source_id=message.message.id)
+    await store.memories.add([fact])
+    await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=2).run_once()
+    assert await store.memories.count(MemoryKind.MESSAGE) == 0
+    assert await store.memories.count(MemoryKind.FACT) == 1
 
 
-async def test_a_message_that_is_worked_on_does_not_expire(open_store: Any) -> None:
-    async with open_store() as store:
-        [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
-        await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=400).run_once()
-        assert await store.memories.memories([waiting.receipt.memory_id])
+async def test_a_message_that_is_worked_on_does_not_expire(store: Any) -> None:
+    [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
+    await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=400).run_once()
+    assert await store.memories.memories([waiting.receipt.memory_id])
 
 
 def test_days_by_place_are_read_from_the_settings_and_mistakes_are_named() -> None:

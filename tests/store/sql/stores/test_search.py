@@ -1,8 +1,6 @@
 """Vectors: exact with and without numpy, and stored in half precision."""
 
 import random
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +10,6 @@ from bot.store.protocols import RecallScope
 from bot.store.sql.stores import search
 from bot.store.sql.stores.store import SqlStore
 
-OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 ROOM, WORLD = derived_id("room"), derived_id("world")
 REACH = RecallScope(ROOM, WORLD)
 
@@ -36,7 +33,7 @@ def test_vectors_beyond_half_precision_keep_their_direction() -> None:
 
 @pytest.mark.parametrize("with_numpy", [True, False])
 async def test_the_nearest_are_the_same_with_and_without_numpy(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, with_numpy: bool
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, with_numpy: bool
 ) -> None:
     if with_numpy:
         pytest.importorskip("numpy")
@@ -45,26 +42,24 @@ async def test_the_nearest_are_the_same_with_and_without_numpy(
     chance = random.Random(7)
     facts = [fact(tuple(chance.gauss(0, 1) for _ in range(32))) for _ in range(300)]
     facts.append(fact((0.0,) * 32))
-    async with open_store() as store:
-        await store.memories.add(facts)
-        for wanted in facts[:10]:
-            assert wanted.embedding is not None
-            found = await store.memories.recall(wanted.embedding, "m", REACH, MemoryKind.FACT, 5)
-            assert found[0].memory.id == wanted.id
-            assert found[0].similarity == pytest.approx(1.0, abs=1e-3)
-            scores = [match.similarity for match in found]
-            assert len(scores) == 5
-            assert scores == sorted(scores, reverse=True)
-        everything = await store.memories.recall(facts[0].embedding or (), "m", REACH, MemoryKind.FACT, 1000)
-        assert len(everything) == 301
+    await store.memories.add(facts)
+    for wanted in facts[:10]:
+        assert wanted.embedding is not None
+        found = await store.memories.recall(wanted.embedding, "m", REACH, MemoryKind.FACT, 5)
+        assert found[0].memory.id == wanted.id
+        assert found[0].similarity == pytest.approx(1.0, abs=1e-3)
+        scores = [match.similarity for match in found]
+        assert len(scores) == 5
+        assert scores == sorted(scores, reverse=True)
+    everything = await store.memories.recall(facts[0].embedding or (), "m", REACH, MemoryKind.FACT, 1000)
+    assert len(everything) == 301
 
 
-async def test_a_memory_that_is_replaced_loses_the_vector_of_its_old_text(open_store: OpenStore) -> None:
+async def test_a_memory_that_is_replaced_loses_the_vector_of_its_old_text(store: SqlStore) -> None:
     kept = fact((1.0, 0.0))
-    async with open_store() as store:
-        await store.memories.add([kept])
-        bare = Memory(kept.id, kept.kind, ROOM, ROOM, WORLD, Content(text="new"), kept.created_at)
-        await store.memories.add([bare])
+    await store.memories.add([kept])
+    bare = Memory(kept.id, kept.kind, ROOM, ROOM, WORLD, Content(text="new"), kept.created_at)
+    await store.memories.add([bare])
 
-        assert await store.memories.recall((1.0, 0.0), "m", REACH, MemoryKind.FACT) == []
-        assert await store.memories.memories([kept.id]) == {kept.id: bare}
+    assert await store.memories.recall((1.0, 0.0), "m", REACH, MemoryKind.FACT) == []
+    assert await store.memories.memories([kept.id]) == {kept.id: bare}
