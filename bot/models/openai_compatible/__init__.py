@@ -166,10 +166,12 @@ class Endpoint:
 def member(value: object, *path: str | int) -> Any:
     """Return the member of nested JSON values that a path of names and indexes leads to; None if there is none."""
     for step in path:
-        if isinstance(value, list) and isinstance(step, int):
-            value = value[step] if step < len(value) else None
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
         else:
-            value = value.get(step) if isinstance(value, dict) else None
+            return None
     return value
 
 
@@ -181,9 +183,8 @@ def to_text(value: object) -> str:
 def is_error(value: object) -> bool:
     """Return whether a JSON value reports an error instead of a result."""
     is_result = member(value, "choices") or member(value, "data")
-    has_text = any(to_text(member(value, name)) for name in ERROR_TEXTS)
-    has_status = member(value, "base_resp", "status_code") or (has_text and not is_result)
-    return bool(has_status or any(member(value, *path) for path in ERRORS))
+    has_text = not is_result and any(to_text(member(value, name)) for name in ERROR_TEXTS)
+    return bool(has_text or any(member(value, *path) for path in (*ERRORS, ("base_resp", "status_code"))))
 
 
 class ServerError(Exception):
@@ -1030,7 +1031,7 @@ class AnswerReader:
         if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         usages = (value.get("usage") or member(value, "x_groq", "usage"), *(choice.get("usage") for choice in choices))
-        self._usage = next(filter(None, map(read_usage, usages)), self._usage)
+        self._usage = next(filter(None, map(read_usage, filter(None, usages))), self._usage)
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
         self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)
