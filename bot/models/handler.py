@@ -94,7 +94,8 @@ class PendingCall(Generic[R]):
 
     A call is retried at most `max_retries` times, where that is set, if a handler is busy. `model` is the one that will
     answer, where it is known. A budget that runs out may lower the limit of an answer, to no fewer than `min_tokens`.
-    `waited_seconds` of the time for its retries have passed while its handler rested.
+    `waited_seconds` of the time for its retries have passed while its handler rested. With `has_next` another handler
+    is called if this one fails.
     """
 
     kind: ModelType
@@ -105,6 +106,7 @@ class PendingCall(Generic[R]):
     model: str = ""
     min_tokens: int | None = None
     waited_seconds: float = 0.0
+    has_next: bool = False
 
 
 BYTES_PER_TOKEN = 3  # letters, digits and spaces of ASCII; any other byte may be a token of its own

@@ -344,29 +344,29 @@ class HandlerClient:
         self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
 
-    async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
+    async def call(self, pending: PendingCall[R]) -> R:
+        """Call the handler and retry while it is busy; for a shorter time if another follows. An invalid answer is
         retried once, an unreachable server never. Tools that the provider refuses are left out. While the handler
-        rests after failures, a call waits for it as long as it could be retried; not with `has_next`.
+        rests after failures, a call waits for it as long as it could be retried, unless another follows.
 
         Raises ModelUnavailable if it stays busy or rests, ModelError for other failures of the handler.
         """
         try:
             while True:
-                pending = await self._wait_for_health(pending, has_next=has_next)
+                pending = await self._wait_for_health(pending)
                 owners, size = self._router._list_owners(), count_bytes(pending.request)
                 # The memory first: what holds some, such as an attachment, also waits for a slot.
                 async with self._policy.memory.hold(size), self._slots.hold(owners):
                     if self.health.find_obstacle():  # it came while the call waited for its slot
                         continue
                     with self.health.guard():
-                        return await self._send(pending, has_next=has_next)
+                        return await self._send(pending)
         except MemoryLimitReached as error:
             raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
 
-    async def _wait_for_health(self, pending: PendingCall[R], *, has_next: bool) -> PendingCall[R]:
+    async def _wait_for_health(self, pending: PendingCall[R]) -> PendingCall[R]:
         """Wait until the handler may be called, and return the call with the time that it has waited.
 
         Raises ModelUnavailable once it has waited as long as retries may take, at once if a trial call comes too late
@@ -375,7 +375,7 @@ class HandlerClient:
         if not self.health.find_obstacle():
             return pending
         monotonic = self._policy.time.monotonic
-        can_wait = not has_next and pending.max_retries is None and self._policy.max_retries > 0
+        can_wait = not pending.has_next and pending.max_retries is None and self._policy.max_retries > 0
         end_time = monotonic() + MAX_RETRY_SECONDS - pending.waited_seconds if can_wait else -inf
         started_at = monotonic()
         async with self._router.leave_slot():
@@ -401,12 +401,12 @@ class HandlerClient:
             profile.update(info)
         return profile
 
-    async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
+    async def _send(self, pending: PendingCall[R]) -> R:
         profile = await self.profile()
         named = pending.request.model if isinstance(pending.request, types.TextRequest) else ""
         pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
         if not isinstance(pending.request, types.TextRequest):
-            return await self._retry(pending, profile, has_next=has_next)
+            return await self._retry(pending, profile)
         prompt_bytes = count_prompt_bytes(pending.request) if profile.window is not None else 0
         max_bytes = profile.max_prompt_bytes(pending.request)
         if max_bytes is not None and prompt_bytes > max_bytes:
@@ -415,10 +415,9 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        async def send(request: types.TextRequest, min_tokens: int) -> R:
+        def send(request: types.TextRequest, min_tokens: int) -> Awaitable[R]:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
-            limited = replace(pending, request=request, min_tokens=min_tokens)
-            return await self._retry(limited, profile, has_next=has_next)
+            return self._retry(replace(pending, request=request, min_tokens=min_tokens), profile)
 
         request = profile.with_limit(pending.request, prompt_bytes)
         thought_before, factor = profile.thinks, profile.factor
@@ -467,7 +466,7 @@ class HandlerClient:
                 profile.learn_speed(prompt_bytes, attempt.first_piece_seconds)
         return result
 
-    async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
+    async def _retry(self, pending: PendingCall[R], profile: ModelProfile) -> R:
         policy, failed = self._policy, failed_attempts.get() or FailedAttempts()
         max_retries = policy.max_retries
         if pending.max_retries is not None:
@@ -480,7 +479,7 @@ class HandlerClient:
                 failures += 1
                 self.health.record_failure(error)
                 elapsed = pending.waited_seconds + policy.time.monotonic() - started_at
-                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=pending.has_next)
                 if delay is None or failed.is_enough(max_retries):
                     raise
                 self._router._on_retry(self.handler, error, delay)
@@ -719,7 +718,7 @@ class ModelRouter:
         errors: list[ModelError] = []
         for number, (client, call) in enumerate(attempts, start=1):
             try:
-                return await client.call(call, has_next=number < len(attempts))
+                return await client.call(replace(call, has_next=number < len(attempts)))
             except BudgetSpent:
                 raise
             except ModelError as error:
