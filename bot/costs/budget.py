@@ -192,7 +192,10 @@ class SharedBudget:
             self._day = day
             for state in self._states.values():
                 state.held = CostUsage()
-        batch = self._batch = self._batch or self._next_batch()
+        if self._batch is None:
+            unstored = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
+            self._batch = _Batch(next(self._numbers), self.take_costs(), unstored)
+        batch = self._batch
         asked = list(dict.fromkeys((*keys, *self._states)))
         holds = [self._build_hold(key, batch, limits, usage if key in keys else None) for key in asked]
         answers = await self._limits.hold_costs(day, holds, batch.entries, batch.number)
@@ -208,10 +211,6 @@ class SharedBudget:
         """Return what the last question showed to be spent of its limits, costs that are not stored included."""
         news, self._news = self._news, {}
         return news
-
-    def _next_batch(self) -> _Batch:
-        usage = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
-        return _Batch(next(self._numbers), self.take_costs(), usage)
 
     def _build_hold(self, key: LimitKey, batch: _Batch, limits: Sequence[Limit], wanted: CostUsage | None) -> CostHold:
         scope, owner = key
@@ -952,8 +951,15 @@ class CostMeter:
         return entries
 
     def _note_stored(self, entries: Sequence[CostEntry]) -> None:
-        if entries:
-            self._add_recent_cost(sum(entry.cost for entry in entries))
+        if not entries:
+            return
+        now, cost = self._clock(), sum(entry.cost for entry in entries)
+        last = next(reversed(self._recent_costs))
+        if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
+            now = last
+        self._recent_costs[now] = self._recent_costs.get(now, 0.0) + cost
+        while len(self._recent_costs) > MAX_RECENT_COSTS:
+            del self._recent_costs[next(iter(self._recent_costs))]
 
     def recent_costs(self) -> Mapping[datetime, float]:
         """Return what was spent since the start or yesterday, in dollars by the time at which it was stored.
@@ -961,16 +967,6 @@ class CostMeter:
         Amounts stored within ten minutes are one; the first time is that from which the amounts are complete.
         """
         return dict(self._recent_costs)
-
-    def _add_recent_cost(self, cost: float) -> None:
-        now = self._clock()
-        last = next(reversed(self._recent_costs))
-        if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
-            self._recent_costs[last] += cost
-        else:
-            self._recent_costs[now] = self._recent_costs.get(now, 0.0) + cost
-        while len(self._recent_costs) > MAX_RECENT_COSTS:
-            del self._recent_costs[next(iter(self._recent_costs))]
 
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:
