@@ -17,7 +17,7 @@ import re
 import ssl
 import struct
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -531,7 +531,6 @@ NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+\b|\d+")
 MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
 BATCH_ERROR = re.compile(r"\bbatch\b|array too long|too many inputs|\(413\)", re.IGNORECASE)
 SYSTEM = "system"  # among the refused parameters: the role of a message
-CAPABILITIES = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures"}
 
 
 class CompatibleClient(Service):
@@ -541,13 +540,14 @@ class CompatibleClient(Service):
     `capabilities` are what its servers do, the blank one is to write texts, and the user data that each is sent, as
     named in the texts for users; blank for none. `endpoints` are the servers by capability, those of `endpoint_for` if
     none are given; the blank one is also for capabilities without one. `wanted` are the models that settings name, by
-    variable. With `lists_at_start`, the server for text is asked for its models at start, and those of the wanted ones
-    that it does not have are logged.
+    variable, those of the `listed` capabilities if none are given. With `lists_at_start`, the server for text is asked
+    for its models at start, and those of the wanted ones that it does not have are logged.
     """
 
     provider: ClassVar[str]
     settings_type: ClassVar[type[SettingsModel]]
-    capabilities: ClassVar[Mapping[str, str]] = CAPABILITIES
+    capabilities: ClassVar = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures"}
+    listed: ClassVar[Sequence[str]] = ()
     lists_at_start: ClassVar[bool] = False
 
     def __init__(
@@ -560,6 +560,8 @@ class CompatibleClient(Service):
         super().__init__(agent)
         self.settings: Any = settings or agent.settings.load(self.settings_type)
         endpoints = endpoints or {name: self.endpoint_for(self.settings, name) for name in self.capabilities}
+        names = {name: self.model_for(self.settings, name) for name in self.listed}
+        wanted = wanted or {f"{self.provider}_{name}_MODEL".upper(): model for name, model in names.items()}
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
         opened = {endpoint: Connection(endpoint, secrets, agent.memory) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
@@ -568,7 +570,6 @@ class CompatibleClient(Service):
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         self.owners: dict[str, str] = {}  # of the models that the server lists
-        self._models: dict[str, str] = {}  # by the size of their texts, as the settings name them
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
 
@@ -617,9 +618,7 @@ class CompatibleClient(Service):
 
     def known_model(self, size: str) -> str:
         """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
-        if size not in self._models:
-            self._models[size] = self.model_for(self.settings, size)
-        return self._models[size]
+        return self.model_for(self.settings, size)
 
     async def text_model(self, size: str) -> str:
         """Return the model for texts of a size. Raises ModelError if it cannot be found out."""
