@@ -1040,25 +1040,23 @@ Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
 CallSource = tuple[str, str, str]  # the handler, the model type, and the model where it is known
 
 
+@dataclass(eq=False, repr=False)
 class ReservationLedger:
     """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
 
-    `begin` is given a function that estimates the most that a call may use; what it returns is called once the call is
-    recorded.
+    `record` counts a call. `begin` is given a function that estimates the most that a call may use; what it returns is
+    called once the call is recorded.
 
     A model that is known only after its first answer is assumed to have the highest price until then. Where a provider
     counts more tokens of a prompt than were estimated, later estimates are higher by as much.
     """
 
-    def __init__(
-        self, budget: Budget, prices: PriceList, record: Record, begin: Begin = lambda estimate, run: lambda: None
-    ) -> None:
-        self._budget = budget
-        self._prices = prices
-        self._record = record
-        self._begin = begin
-        self._models: dict[CallSource, str] = {}
-        self._excess: dict[CallSource, float] = {}
+    _budget: Budget
+    _prices: PriceList
+    _record: Record
+    _begin: Begin = lambda estimate, run: lambda: None
+    _models: dict[CallSource, str] = field(default_factory=dict)
+    _excess: dict[CallSource, float] = field(default_factory=dict)
 
     async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
         """Reserve the most that a call may use; return a function that records the call and releases the reservation,
