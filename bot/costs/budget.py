@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -815,6 +815,7 @@ FLUSH_LABEL = "storing costs"
 MAX_MODEL_NAME_LENGTH = 200
 
 
+@dataclass(eq=False, repr=False)
 class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
@@ -823,27 +824,19 @@ class CostMeter:
     processes share limits, the costs of the others are loaded too, and the `limits` that they have stored.
     """
 
-    def __init__(
-        self,
-        store: CostStore,
-        prices: PriceList,
-        budget: Budget,
-        *,
-        clock: Clock = system_clock,
-        shutdown_deadline: ShutdownDeadline | None = None,
-        interval: float = FLUSH_INTERVAL_SECONDS,
-        limits: CostLimits | None = None,
-    ) -> None:
-        self._store = store
-        self._prices = prices
-        self._budget = budget
-        self._clock = clock
-        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._interval = interval
-        self._limits = limits
+    _store: CostStore
+    _prices: PriceList
+    _budget: Budget
+    _: KW_ONLY
+    clock: Clock = system_clock
+    shutdown_deadline: ShutdownDeadline = field(default_factory=ShutdownDeadline)
+    interval: float = FLUSH_INTERVAL_SECONDS
+    limits: CostLimits | None = None
+
+    def __post_init__(self) -> None:
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
-        self._recent_costs: dict[datetime, float] = {clock(): 0.0}
+        self._recent_costs: dict[datetime, float] = {self.clock(): 0.0}
         self._is_loaded = False
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -852,10 +845,11 @@ class CostMeter:
         self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
         self._note_timer: asyncio.TimerHandle | None = None
-        if limits is not None:
-            limits.reload = self.reload
-        if budget.sharing is not None:
-            budget.sharing.take_costs, budget.sharing.on_stored = self._take_unwritten, self._note_stored
+        if self.limits is not None:
+            self.limits.reload = self.reload
+        if self._budget.sharing is not None:
+            self._budget.sharing.take_costs = self._take_unwritten
+            self._budget.sharing.on_stored = self._note_stored
 
     async def __aenter__(self) -> Self:
         await self.reload()
@@ -868,9 +862,9 @@ class CostMeter:
         if self._note_timer is not None:
             self._note_timer.cancel()
         self._closing.set()  # not cancelled: entries being written would be counted twice
-        await self._flushes.wait(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
+        await self._flushes.wait(self.shutdown_deadline.remaining(FLUSH_TIMEOUT))
         if self._task is not None:
-            await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
+            await run_isolated(self._task, label=FLUSH_LABEL, timeout=self.shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person; a call that is not counted is free."""
@@ -879,7 +873,7 @@ class CostMeter:
             cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
             cost = call.cost if cost is None else cost
         call = replace(call, cost=cost)
-        self.add([build_cost_entry(call, self._clock().date(), run)])
+        self.add([build_cost_entry(call, self.clock().date(), run)])
         return call
 
     def add(self, entries: Sequence[CostEntry]) -> None:
@@ -896,7 +890,7 @@ class CostMeter:
         """
         if self._budget.sharing is not None:
             return lambda: None
-        number, day = next(self._numbers), self._clock().date()
+        number, day = next(self._numbers), self.clock().date()
 
         def build() -> CostEntry:
             call = estimate()
@@ -932,7 +926,7 @@ class CostMeter:
     async def _flush(self) -> None:
         sharing = self._budget.sharing
         if sharing is not None and (self._budget.limits or sharing.is_storing):
-            await sharing.flush(self._clock().date())
+            await sharing.flush(self.clock().date())
             return
         async with self._store_lock:
             if not (entries := self._take_unwritten()):
@@ -953,7 +947,7 @@ class CostMeter:
     def _note_stored(self, entries: Sequence[CostEntry]) -> None:
         if not entries:
             return
-        now, cost = self._clock(), sum(entry.cost for entry in entries)
+        now, cost = self.clock(), sum(entry.cost for entry in entries)
         last = next(reversed(self._recent_costs))
         if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
             now = last
@@ -973,7 +967,7 @@ class CostMeter:
             _add_entry(self._unwritten, entry)
 
     async def _run(self) -> None:
-        async for _ in every(self._interval, until=self._closing):
+        async for _ in every(self.interval, until=self._closing):
             await run_isolated(self._flush_and_reload(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
     async def _flush_and_reload(self) -> None:
@@ -984,11 +978,11 @@ class CostMeter:
 
     async def reload(self) -> None:
         """Load the limits and today's costs, of earlier runs and other processes too; later only if one is limited."""
-        if self._limits is not None:
-            await self._limits.load()
+        if self.limits is not None:
+            await self.limits.load()
         if self._is_loaded and not (self._budget.limits or self._budget.has_room_budgets):
             return
-        today = self._clock().date()
+        today = self.clock().date()
         async with self._store_lock:
             entries = await self._store.costs_between(today, today)
             erased = await self._store.erased_usage(today)  # last: who is erased meanwhile counts twice, not never
