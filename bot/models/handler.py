@@ -566,9 +566,8 @@ def validate_result(result: object, request: types.ModelRequest, result_type: ty
     if isinstance(result, types.TextResult):
         if not isinstance(result.text, str):
             raise ModelError(f"{name}: returned a text of type {type(result.text).__name__}")
-        text, tool_calls = sanitize_text(result.text, MAX_TEXT_LENGTH), result.tool_calls[:MAX_TOOL_CALLS]
-        is_bounded = text == result.text and len(tool_calls) == len(result.tool_calls)
-        return result if is_bounded else replace(result, text=text, tool_calls=tool_calls)
+        text = sanitize_text(result.text, MAX_TEXT_LENGTH)
+        return replace(result, text=text, tool_calls=result.tool_calls[:MAX_TOOL_CALLS])
     if isinstance(result, types.ImageResult) and not result.data and not result.url:
         raise ModelError(f"{name}: returned an image without data and URL")
     if isinstance(result, types.SpeechResult) and not result.audio:
