@@ -458,9 +458,8 @@ class DailyUsage:
     def of(self, key: LimitKey) -> CostUsage:
         """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
         if key not in self.usage:
-            scope, owner = key
-            is_known = self.erased is not None and scope is LimitScope.PERSON
-            self.usage[key] = self.erased.of(owner) if self.erased and is_known else CostUsage()
+            erased = self.erased if key[0] is LimitScope.PERSON else None
+            self.usage[key] = CostUsage() if erased is None else erased.of(key[1])
         return self.usage[key]
 
 

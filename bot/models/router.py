@@ -65,15 +65,15 @@ MAX_CALLS = 24  # of one search
 INDEX = re.compile(r"(?:tools|functions?|function_?declarations)\W{1,4}(\d+)", re.IGNORECASE)
 
 
+@dataclass(slots=True, eq=False)
 class RefusedTools:
     """The tools that the provider behind one handler refuses; they are left out of all later requests.
 
     A provider refuses a whole request for the schema of one tool, and does not always say which one it is.
     """
 
-    def __init__(self, provider: str) -> None:
-        self._provider = provider
-        self._refused: set[str] = set()
+    _provider: str
+    _refused: set[str] = field(default_factory=set)
 
     async def call(self, request: types.TextRequest, send: Callable[[types.TextRequest], Awaitable[R]]) -> R:
         """Return what `send` returns for the request without the tools that are refused.

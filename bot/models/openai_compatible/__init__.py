@@ -360,21 +360,20 @@ class Connection:
 
     def _map_server_error(self, error: ServerError, model: str) -> ModelError:
         status, message, key_name = error.status, self.shorten(error.message), self.endpoint.key_name
-        if status == 401:
-            return ModelRefused(f"{self.name} refused the key in {key_name} (401): set a valid key")
-        if status == 404:
-            advice = self.endpoint.model_advice.replace("{model}", model or "NAME")
-            return ModelRefused(
-                f"{self.name} does not know the model or path (404): {advice}{message and f': {message}'}"
-            )
-        if error.is_too_long:
-            return PromptTooLong(f"{self.name} refused the request ({status}): {message}")
-        if status in (429, 500) and NO_CREDIT.search(error.text):
-            return ModelRefused(f"{self.name} has no credit left for the key in {key_name}: {message}")
-        if error.is_of_answer:
-            return InvalidAnswer(f"{self.name} could not read what the model wrote ({status}): {message}")
-        if status in REFUSAL_STATUSES:
-            return ModelRefused(f"{self.name} refused the request ({status}): {message}")
+        advice = self.endpoint.model_advice.replace("{model}", model or "NAME") + (message and f": {message}")
+        has_no_credit = status in (429, 500) and NO_CREDIT.search(error.text)
+        refusal = f"refused the request ({status}): {message}"
+        meanings: tuple[tuple[object, type[ModelError], str], ...] = (
+            (status == 401, ModelRefused, f"refused the key in {key_name} (401): set a valid key"),
+            (status == 404, ModelRefused, f"does not know the model or path (404): {advice}"),
+            (error.is_too_long, PromptTooLong, refusal),
+            (has_no_credit, ModelRefused, f"has no credit left for the key in {key_name}: {message}"),
+            (error.is_of_answer, InvalidAnswer, f"could not read what the model wrote ({status}): {message}"),
+            (status in REFUSAL_STATUSES, ModelRefused, refusal),
+        )
+        for is_meant, error_type, words in meanings:
+            if is_meant:
+                return error_type(f"{self.name} {words}")
         what = "broke its answer off" if error.is_partial else "cannot answer now"
         retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
         return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)
