@@ -21,6 +21,7 @@ from os.path import normpath
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
+from uuid import UUID
 
 import bot
 import bot.store
@@ -310,6 +311,11 @@ class CharacterConfig:
         return self.loaded.character.name
 
     @property
+    def agent_id(self) -> UUID:
+        """The id of the agent, by the character's id or name."""
+        return self.agent_config.agent_id
+
+    @property
     def text_plugins(self) -> list[str]:
         """The plugins with a large text model, in order of preference."""
         return [
@@ -362,6 +368,12 @@ class CharacterConfig:
         plugins = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
         settings = self.settings.with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))  # report at once
         return replace(self.agent_config, plugins=plugins, store=bot.store.InMemoryStore(), settings=settings)
+
+    @property
+    def idle_config(self) -> AgentConfig:
+        """The configuration for one task on the character's own store, without the work of plugins beside it."""
+        plugins = tuple(replace(item, workers=(), listeners=(), services=(), init=None) for item in self.plugins)
+        return replace(self.agent_config, plugins=plugins, is_idle=True)
 
     @property
     def secrets(self) -> frozenset[str]:

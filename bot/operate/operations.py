@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import Field
 
 from bot.concurrency.tasks import crash_point
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver, World
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, TakeOver, World
 from bot.domain.inbound import ErasureResult
 from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import DROPPED_CAUSE, CostEntry, Delivery, DeliveryState
@@ -380,7 +380,7 @@ class Operations:
     async def forget_person(self, entity_id: UUID, *, source: str) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         result = await self.erase(entity_id)
-        await self.people.log_erasure(entity_id, source=source)
+        await self.people.log_decision("FORGET_PERSON", {"person": str(entity_id)}, source)
         return ForgottenResponse.build(result, id=entity_id, costs=result.costs)
 
     async def ignore_person(self, entity_id: UUID, *, is_ignored: bool, source: str) -> IgnoredResponse:
@@ -397,7 +397,8 @@ class Operations:
             await self.ignore(MarkedPerson(entity_id, mark, entity.platform, entity.external_id, origin, now))
         else:
             await self._store.marks.remove(entity_id, mark, origin)
-        await self.people.log_ignoring(entity_id, is_ignored=is_ignored, source=source)
+        action = "IGNORE_PERSON" if is_ignored else "READ_PERSON"
+        await self.people.log_decision(action, {"person": str(entity_id)}, source)
         return IgnoredResponse(id=entity_id, ignored_by=[str(origin) for origin in self.people.ignored_by(entity_id)])
 
     def take_overs(self) -> list[TakeOverBody]:
@@ -489,14 +490,5 @@ class Operations:
         return room
 
     async def _log_take_over(self, action: str, take_over: TakeOver, source: str) -> None:
-        body = {
-            "action": action,
-            "allowed": True,
-            "reason": "",
-            "role": Role.OWNER.value,
-            "actors": [],
-            "world": "",
-            "arguments": {"room": str(take_over.room_id), "person": str(take_over.person_id or "")},
-            "event": source,
-        }
-        await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=take_over.room_id)
+        arguments = {"room": str(take_over.room_id), "person": str(take_over.person_id or "")}
+        await self.people.log_decision(action, arguments, source, take_over)

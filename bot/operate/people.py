@@ -185,17 +185,13 @@ class People:
                 embedded = await self._models.embed([text])
                 corrected = replace(corrected, embedding=embedded.vectors[0], embedding_model=embedded.model)
         await self._store.memories.add([corrected])
-        await self._log("CORRECT_FACT", {"fact": str(fact.id)}, source, fact)
+        await self.log_decision("CORRECT_FACT", {"fact": str(fact.id)}, source, fact)
         return corrected
 
     async def delete_fact(self, fact: Memory, *, source: str) -> None:
         """Delete a fact."""
         await self._store.memories.remove([fact.id])
-        await self._log("DELETE_FACT", {"fact": str(fact.id)}, source, fact)
-
-    async def log_erasure(self, entity_id: UUID, *, source: str) -> None:
-        """Record that an operator had a person's data deleted, which `EditReporter.erase_entity` does."""
-        await self._log("FORGET_PERSON", {"person": str(entity_id)}, source)
+        await self.log_decision("DELETE_FACT", {"fact": str(fact.id)}, source, fact)
 
     def is_muted(self, entity_id: UUID) -> bool:
         """Return whether a person's messages are stored and not answered."""
@@ -209,7 +205,7 @@ class People:
             await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
             self._muted.clear()
             self._muted.update(muted)
-        await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
+        await self.log_decision("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
     def is_minor(self, entity_id: UUID) -> bool:
         """Return whether a person is marked as a minor."""
@@ -226,7 +222,7 @@ class People:
             await marks.save(environment.MarkedPerson(entity.id, mark, *account, origin, self._clock()))
         else:
             await marks.remove(entity.id, mark, origin)
-        await self._log("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
+        await self.log_decision("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
 
     async def last_notice(self, entity_id: UUID) -> GivenNotice | None:
         """Return when a person was last told that an AI writes, and whether that has arrived; None if never."""
@@ -253,27 +249,25 @@ class People:
         """Return the marks of all people, the latest first."""
         return self._store.marks.find()
 
-    async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
-        """Record that an operator has set whether a person is read."""
-        await self._log("IGNORE_PERSON" if is_ignored else "READ_PERSON", {"person": str(entity_id)}, source)
-
     def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""
         return _read_memories(self._store, entity_id)
 
-    async def _log(self, action: str, arguments: Mapping[str, Any], source: str, fact: Memory | None = None) -> None:
-        """Record who changed something, without the text that was changed."""
+    async def log_decision(
+        self, action: str, arguments: Mapping[str, Any], source: str, place: Memory | environment.TakeOver | None = None
+    ) -> None:
+        """Record what an operator changed, where they did it, and of which room, without the text that was changed."""
         body = {
             "action": action,
             "allowed": True,
             "reason": "",
             "role": environment.Role.OWNER.value,
             "actors": [],
-            "world": "" if fact is None else str(fact.world_id),
+            "world": str(place.world_id) if isinstance(place, Memory) else "",
             "arguments": dict(arguments),
             "event": source,
         }
-        room_id = None if fact is None else fact.room_id
+        room_id = None if place is None else place.room_id
         await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=room_id)
 
 

@@ -20,13 +20,12 @@ from bot.cli.characters import (
 from bot.cli.operator import CheckResult, WrittenCharacter, check_file, write_exported, write_imported, write_starter
 from bot.cli.options import AsJson, Output, examples, new_group, print_json, working
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import require_storage, run_with
+from bot.cli.running_bot import open_store, run_with
 from bot.errors import CharacterError, ConfigError, PluginError
 from bot.imports import elizaos, sillytavern
 from bot.imports.history import History, ImportReport, store_history
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
-from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins, find_location, read_plugin_source
 from bot.text import strip_terminal_codes, translate, translate_message
 
@@ -188,7 +187,7 @@ def import_elizaos(
         is_url = source.startswith(("postgres://", "postgresql://"))
         database = asyncio.run(elizaos.read_server(source)) if is_url else elizaos.read_dump(Path(source))
         found = elizaos.choose_agent(database, [agent] if agent else [config.name])
-        report = _store(config, elizaos.build_history(database, found, config.agent_config.agent_id))
+        report = _store(config, elizaos.build_history(database, found, config.agent_id))
     return _report(report, {"agent": found["name"]}, [f"{found['name']} of elizaOS is {config.name} here"])
 
 
@@ -228,7 +227,7 @@ def import_sillytavern(
         lost = [note for item in written for note in item.lost()]
         characters.append({"name": name, "file": str(file), "lost": lost})
         lines += [*(f"{name}: {note}" for note in lost), f"{name}: talk to it with: bot chat -c {file}"]
-        stored = _store(config, sillytavern.build_history(card, config.agent_config.agent_id, build))
+        stored = _store(config, sillytavern.build_history(card, config.agent_id, build))
         report.taken += stored.taken
         report.left += stored.left
     document: dict[str, object] = {"characters": characters, "personas": found.personas, "notes": found.notes}
@@ -236,9 +235,7 @@ def import_sillytavern(
 
 
 def _store(config: CharacterConfig, history: History) -> ImportReport:
-    agent_id, schemas = config.agent_config.agent_id, collect_schemas(config.plugins)
-    opened = require_storage(config).open(agent_id, config.settings, schemas)
-    return run_with(config, opened, lambda store: store_history(store, history))
+    return run_with(config, open_store(config), lambda store: store_history(store, history))
 
 
 def _report(report: ImportReport, document: dict[str, object], before: list[str]) -> Output:

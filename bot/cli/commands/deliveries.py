@@ -69,7 +69,7 @@ def list_parts(
     ] = DEFAULT_LIMIT,
 ) -> Output:
     """List the parts that wait, are being sent, are held or have failed."""
-    operations = partial(Operations.on_store, config.agent_config.agent_id)
+    operations = partial(Operations.on_store, config.agent_id)
     parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
     rows, lines = [], []
     for part, cause in parts:
@@ -182,8 +182,7 @@ def list_drafts(
         raise UsageError(f"--state {state!r}: there are {', '.join((*ProposalState, ALL))}")
     selected = None if state == ALL else ProposalState(state)
     drafts = read_store(
-        config,
-        lambda store: Operations.on_store(config.agent_config.agent_id, store).drafts(state=selected, limit=limit),
+        config, lambda store: Operations.on_store(config.agent_id, store).drafts(state=selected, limit=limit)
     )
     lines, rows = [], []
     for draft in drafts:

@@ -73,7 +73,7 @@ def _current_texts(config: characters.CharacterConfig) -> dict[str, str]:
 
 def _read_problems(config: characters.CharacterConfig) -> Sequence[Mapping[str, Any]]:
     """Return the problems of the overview; raises ConfigError and TemporaryError."""
-    path = f"/api/overview?agent={config.agent_config.agent_id}"
+    path = f"/api/overview?agent={config.agent_id}"
     reply = find_running_bot(config).send("GET", path, timeout=QUICK_TIMEOUT)
     problems: Sequence[Mapping[str, Any]] = reply.body["problems"]
     return problems

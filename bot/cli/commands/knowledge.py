@@ -107,7 +107,7 @@ async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, i
 
     async def send_to_running_bot(request: RouteRequest) -> HttpReply:
         path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
-        query = urlencode({**request.query, "agent": str(config.agent_config.agent_id)})
+        query = urlencode({**request.query, "agent": str(config.agent_id)})
         target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
         body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
         with explaining(refusal):
@@ -148,10 +148,8 @@ async def _open_documents(
     """Open the store with the models and one plugin; index the character's own documents where they are asked for."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    others = (replace(other, workers=(), listeners=(), services=(), init=None) for other in config.plugins)
-    plugins = tuple(plugin if other.name == plugin.name else other for other in others)
-    agent_config = replace(config.agent_config, plugins=plugins, is_idle=True)
-    async with run_agent(agent_config) as agent_runtime:
+    plugins = tuple(plugin if idle.name == plugin.name else idle for idle in config.idle_config.plugins)
+    async with run_agent(replace(config.idle_config, plugins=plugins)) as agent_runtime:
         agent = agent_runtime.agent
         if is_indexed:
             for worker in plugin.workers:

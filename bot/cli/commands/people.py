@@ -119,7 +119,7 @@ def forget(
 @person_app.command(epilog=examples("bot person show Ada", "bot person show 123456789 --json"))
 def show(config: CharacterConfig, person: PersonText) -> Output:
     """Show a person: accounts, messages, marks, and when they were told that an AI writes."""
-    document = read_store(config, lambda store: _describe_person(store, person, config.agent_config.agent_id))
+    document = read_store(config, lambda store: _describe_person(store, person, config.agent_id))
     notice = document["notice"]
     notified = "never"
     if notice is not None:
@@ -210,7 +210,7 @@ def _set_ignored(config: CharacterConfig, person: str, *, is_ignored: bool) -> O
 
 
 async def _export_person(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:
-    entity = await choose_person(store, person, config.agent_config.agent_id)
+    entity = await choose_person(store, person, config.agent_id)
     name = re.sub(r"[^\w.-]+", "_", entity.name)[:60].strip("._")
     target = file or Path(f"{name or entity.id}.zip")
     unfinished = target.with_name(f"{target.name}.part")
@@ -237,7 +237,7 @@ async def _export_person(config: CharacterConfig, store: Store, person: str, fil
 
 
 def _find_person(config: CharacterConfig, text: str) -> Entity:
-    return read_store(config, lambda store: choose_person(store, text, config.agent_config.agent_id))
+    return read_store(config, lambda store: choose_person(store, text, config.agent_id))
 
 
 MAX_SEARCHED_ROOMS = 50
@@ -254,7 +254,7 @@ memory_app = new_group(
 @memory_app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
 def list_facts(config: CharacterConfig, person: PersonText) -> Output:
     """List the facts that a person told, newest first; with --json in full, as an export."""
-    return _read(config, lambda store: _facts_of(store, person, config.agent_config.agent_id))
+    return _read(config, lambda store: _facts_of(store, person, config.agent_id))
 
 
 @memory_app.command(epilog=examples("bot memory search who lives in Graz"))
@@ -399,7 +399,7 @@ async def _explain(
     """Return the messages and facts that a question finds in a room, with their scores."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    agent_id = config.agent_config.agent_id
+    agent_id = config.agent_id
     room = (await find_rooms(store, room_name))[0]  # of several, the one that was active last
     people = await store.entities.participants(room.id, MAX_NAMED)
     asker_id = (await choose_person(store, asker, agent_id)).id if asker else None

@@ -189,7 +189,7 @@ async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
     """
     if find_storage(config.plugins) is None:
         return []
-    agent_id = config.agent_config.agent_id
+    agent_id = config.agent_id
     try:
         async with open_store_for_reading(config) as store:
             rooms = [room for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
@@ -272,14 +272,11 @@ async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterat
     """
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    plugins = tuple(replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins)
-    agent_config = replace(
-        config.agent_config,
-        plugins=plugins,
-        settings=config.settings.with_layer(Layer("bot post", publisher.publishing.settings)),
-        is_idle=True,
-    )
-    async with run_agent(agent_config) as agent_runtime, publisher.spec.open([agent_runtime.handle]) as adapter:
+    settings = config.settings.with_layer(Layer("bot post", publisher.publishing.settings))
+    async with (
+        run_agent(replace(config.idle_config, settings=settings)) as agent_runtime,
+        publisher.spec.open([agent_runtime.handle]) as adapter,
+    ):
         yield agent_runtime.agent, adapter
 
 
@@ -424,7 +421,7 @@ async def _ask_running_bot(
     """
     if not publisher.publishing.route:
         raise refusal
-    path = f"{publisher.publishing.route}{subpath}?agent={config.agent_config.agent_id}"
+    path = f"{publisher.publishing.route}{subpath}?agent={config.agent_id}"
     with explaining(refusal):
         reply = await find_running_bot(config).ask("POST", path, body, allowed=ANY_STATUS, timeout=PUBLISH_TIMEOUT)
     if reply.status is not HTTPStatus.OK:

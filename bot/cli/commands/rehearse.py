@@ -185,7 +185,7 @@ def _read_recording(
 
 
 async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
-    return await read_room(store, await choose_room(store, name), config.agent_config.agent_id, since)
+    return await read_room(store, await choose_room(store, name), config.agent_id, since)
 
 
 def _write(file: Path, text: str) -> None:
@@ -237,7 +237,7 @@ def voice(
 
     async def read(store: Store) -> list[tuple[date, str]]:
         rooms = await find_rooms(store, room) if room else await store.worlds.rooms()
-        return await read_replies(store, rooms, config.agent_config.agent_id, since)
+        return await read_replies(store, rooms, config.agent_id, since)
 
     described = config.loaded.character
     replies = read_store(config, read)
