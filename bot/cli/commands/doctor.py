@@ -116,7 +116,7 @@ def run_doctor(character: Path | None, *, as_json: bool = False, fix: bool = Fal
             continue
         findings.append(finding)
         if not as_json:
-            print("\n".join(checks.finding_lines(finding)), flush=True)
+            checks.print_finding(finding)
     failed = [finding for finding in findings if finding.status is FindingStatus.FAIL]
     if as_json:
         print_json({"ok": not failed, "findings": [finding.to_json() for finding in findings]})

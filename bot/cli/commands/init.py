@@ -25,7 +25,7 @@ from yarl import URL
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
 from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
-from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
+from bot.cli.checks import SETTINGS_ADVICE, check_accounts, print_finding
 from bot.cli.model_checks import check_model
 from bot.cli.operator import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import examples, new_command, program, working
@@ -689,7 +689,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
 def show(findings: Sequence[Finding]) -> None:
     """Print what a check found."""
     for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
+        print_finding(finding)
 
 
 def save(values: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ import typer
 from bot.characters import load_character, parse_character, write_character_source
 from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import CharacterConfig, trusted_plugins
-from bot.cli.checks import check_plugin, contract_findings, finding_lines
+from bot.cli.checks import check_plugin, contract_findings, print_finding
 from bot.cli.options import AsJson, Output, Trusting, examples, is_confirmed, join_blocks, new_group, print_json
 from bot.cli.plugins import (
     IndexEntry,
@@ -176,7 +176,7 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
     if as_json:
         print_json({"ok": is_fine, "findings": [finding.to_json() for finding in findings]})
     for finding in () if as_json else findings:
-        print("\n".join(finding_lines(finding)))
+        print_finding(finding)
     return Exit.OK if is_fine else Exit.CONFIG
 
 
@@ -199,7 +199,7 @@ def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
 def report_tests(target: CodeTarget, findings: Sequence[Finding]) -> int:
     """Print what the checks found, run the tests beside the code, and return the exit code."""
     for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
+        print_finding(finding)
     has_passed = run_pytest(target)
     is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
     return Exit.CONFIG if is_failed else Exit.OK
