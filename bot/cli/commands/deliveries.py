@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -18,6 +18,7 @@ from bot.operate.operations import DELIVERY_STATES, NO_DRAFT, Operations, PartDe
 from bot.outbound.outbox import describe_cause, list_behind
 from bot.outbound.proposals import ProposalDecision
 from bot.store.lists import ListStore, PageKey
+from bot.store.protocols import Store
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
@@ -69,8 +70,7 @@ def list_parts(
     ] = DEFAULT_LIMIT,
 ) -> Output:
     """List the parts that wait, are being sent, are held or have failed."""
-    operations = partial(Operations.on_store, config.agent_id)
-    parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
+    parts = read_store(config, lambda store: _load_parts(config.agent_id, store, limit, state or ()))
     rows, lines = [], []
     for part, cause in parts:
         part_id, sent_state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
@@ -104,13 +104,14 @@ def _decide_all(config: CharacterConfig, decision: PartDecision, ids: Sequence[s
 
 
 async def _load_parts(
-    operations: Operations, limit: int, states: Collection[PartState]
+    agent_id: UUID, store: Store, limit: int, states: Collection[PartState]
 ) -> list[tuple[dict[str, Any], str]]:
     """Return the undelivered parts as JSON, with the names of the HTTP API, and why each has not arrived.
 
     With `states` only those in one of them.
     """
-    found = await (_find_parts(operations.lists, limit, states) if states else operations.undelivered.parts(limit))
+    operations = Operations.on_store(agent_id, store)
+    found = await (_find_parts(store.lists, limit, states) if states else operations.undelivered.parts(limit))
     parts, behind = await operations.describe_parts(found), list_behind(found)
     hidden = {"agent_id", "status", "why", "receipt_id"}
     bodies = [
