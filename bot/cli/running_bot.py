@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
-from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.process.shutdown import UsageError, explain_os_error, print_notice
 from bot.domain.environment import Entity, Room
 from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import CostEntry, CostKey
@@ -151,10 +151,8 @@ def find_running_bot(config: CharacterConfig, access_token: str = "") -> Running
     if access_token or token is not None:
         return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, access_token or token.get_secret_value())
     file = config.settings.load(CoreSettings).bot_data_dir / TOKEN_FILE
-    try:
+    with explain_os_error(ConfigError, f"the token of its server cannot be read from {file}"):
         stored_token = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"the token of its server cannot be read from {file}: {error.strerror}") from None
     return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, stored_token)
 
 

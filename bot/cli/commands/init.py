@@ -29,7 +29,7 @@ from bot.cli.checks import SETTINGS_ADVICE, check_accounts, print_finding
 from bot.cli.model_checks import check_model
 from bot.cli.operator import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import examples, new_command, program, working
-from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_line
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups, known_variables, list_variables
 from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
 from bot.files import replace_file
@@ -826,10 +826,8 @@ def write_variables(values: Mapping[str, str], path: Path) -> None:
         text = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
-    try:
+    with explain_os_error(SettingError, f"{path}: cannot be written"):
         replace_file(path, _change_lines(text, values).encode())
-    except OSError as error:
-        raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _change_lines(text: str, values: Mapping[str, str]) -> str:

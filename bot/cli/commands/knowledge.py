@@ -15,7 +15,7 @@ import typer
 
 from bot.cli.characters import CharacterConfig
 from bot.cli.options import Output, examples, new_group, working
-from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.process.shutdown import UsageError, explain_os_error, print_notice
 from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
@@ -193,10 +193,8 @@ async def _add(send: Send, source: str) -> Sequence[Mapping[str, Any]]:
         added = await _call(send, RouteRequest("POST", DOCUMENTS, body=json.dumps({"url": source}).encode()))
     else:
         path = Path(source)
-        try:
+        with explain_os_error(UsageError, f"{source}: it cannot be read"):
             data = await asyncio.to_thread(path.read_bytes)
-        except OSError as error:
-            raise UsageError(f"{source}: it cannot be read: {error.strerror}") from None
         file = UploadedFile("file", path.name, "application/octet-stream", data)
         added = await _call(send, RouteRequest("POST", DOCUMENTS, files=[file]))
     items: Sequence[Mapping[str, Any]] = added["documents"]

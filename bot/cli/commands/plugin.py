@@ -36,7 +36,7 @@ from bot.cli.plugins import (
     permission_lines,
     permissions_to_json,
 )
-from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_line, print_notice
 from bot.errors import CharacterError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, has_extra, install_command, install_extra, install_package
@@ -403,11 +403,9 @@ def write_new_code(texts: Mapping[Path, str], module: str) -> None:
     if existing_paths := [str(path) for path in texts if path.exists()]:
         raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
     for path, text in texts.items():
-        try:
+        with explain_os_error(PluginError, f"{path} cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
     trust_code(module)
 
 

@@ -27,7 +27,7 @@ from bot.cli.characters import (
     print_plugin_notices,
 )
 from bot.cli.options import CharacterFile, examples, is_confirmed, new_command
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_notice
 from bot.cli.running_bot import ANY_STATUS, explaining, find_running_bot, open_store_for_reading, store_costs
 from bot.costs.budget import add_call
 from bot.domain.content import Attachment, Content, MediaKind
@@ -133,10 +133,8 @@ def _read_picture(file: Path, alt: str) -> Attachment:
     kind = mimetypes.guess_type(file.name)[0] or ""
     if kind not in PICTURE_TYPES:
         raise UsageError(f"--media {file}: a picture must be JPEG, PNG or WebP")
-    try:
+    with explain_os_error(UsageError, f"--media {file}"):
         data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--media {file}: {error.strerror}") from None
     if not 0 < len(data) <= MAX_PICTURE_BYTES:
         raise UsageError(f"--media {file}: a picture must not be empty and has at most 5 MB")
     return Attachment(new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
@@ -407,15 +407,8 @@ async def find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     return receipts
 
 
-class ReplayExit(IntEnum):
-    """The exit codes of `bot replay`, beside those of every command."""
-
-    EQUAL = 0
-    DIFFERENT = 1
-    NOT_REPLAYED = 3
-
-
-EXIT_CODES = {state: ReplayExit[state.name] for state in ReplayState}
+# Of `bot replay`, beside those of every command.
+EXIT_CODES = {ReplayState.EQUAL: 0, ReplayState.DIFFERENT: 1, ReplayState.NOT_REPLAYED: 3}
 
 replay_app = options.new_command()
 
