@@ -9,9 +9,10 @@ import asyncio
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -295,17 +296,6 @@ uploads/            files that you uploaded
 """
 
 
-@dataclass(slots=True)
-class ArchiveCounts:
-    """How many items of each type an archive holds, by the name of its file."""
-
-    items: dict[str, int] = field(default_factory=dict)
-
-    def add(self, name: str, number: int) -> None:
-        """Count items of a file."""
-        self.items[name] = self.items.get(name, 0) + number
-
-
 class ArchiveTooLarge(BotError):
     """The archive is larger than was allowed."""
 
@@ -332,8 +322,8 @@ async def write_person_archive(
     max_bytes: int | None = None,
     with_hidden: bool = False,
     clock: Clock = system_clock,
-) -> ArchiveCounts:
-    """Write a ZIP with everything that is stored about a person to `file`; return what it holds.
+) -> Counter[str]:
+    """Write a ZIP with everything that is stored about a person to `file`; return how many items each kind has.
 
     `redact` removes secrets from texts. `uploads` is the folder of uploaded files. Of other people it names ids only.
     The words of one who is not read are in it `with_hidden`, for themselves. Raises ArchiveTooLarge above `max_bytes`.
@@ -366,14 +356,14 @@ class _ArchiveWriter:
     ) -> None:
         self._archive, self._file = archive, file
         self._redact, self._max_bytes = redact, max_bytes
-        self.counts = ArchiveCounts()
+        self.counts = Counter[str]()
 
     async def add_text(self, name: str, text: str) -> None:
         await asyncio.to_thread(self._archive.writestr, name, self._redact(text).encode("utf-8", "replace"))
         self._check_size()
 
     async def add_json(self, name: str, value: list[dict[str, Any]] | dict[str, Any]) -> None:
-        self.counts.add(name, len(value) if isinstance(value, list) else 1)
+        self.counts[name] += len(value) if isinstance(value, list) else 1
         await self.add_text(name, json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
     async def add_lines(self, name: str, pages: AsyncIterator[Iterable[dict[str, Any]]]) -> None:
@@ -381,13 +371,13 @@ class _ArchiveWriter:
         with self._archive.open(name, "w") as target:
             async for page in pages:
                 lines = [self._redact(json.dumps(item, ensure_ascii=False, default=str)) for item in page]
-                self.counts.add(name, len(lines))
+                self.counts[name] += len(lines)
                 text = "".join(f"{line}\n" for line in lines)
                 await asyncio.to_thread(target.write, text.encode("utf-8", "replace"))
                 self._check_size()
 
     async def add_file(self, name: str, path: Path) -> None:
-        self.counts.add("uploads", 1)
+        self.counts["uploads"] += 1
         await asyncio.to_thread(self._archive.write, path, name)
         self._check_size()
 
