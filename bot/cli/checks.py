@@ -84,12 +84,6 @@ def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
         yield Finding.warn("character", f"{path}: {note}", "move it to .env: files are passed on")
 
 
-def check_description(config: characters.CharacterConfig) -> Iterator[Finding]:
-    """Report what of the character's file the prompts hold."""
-    if lines := characters.format_sections(characters.measure_sections(config.loaded.character, config.plugins)):
-        yield Finding.ok("character", f"\n{'':<17}".join(lines))
-
-
 def check_plugins(config: characters.CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, whether they can be used together, and notes about the others."""
     yield Finding.ok("plugins", ", ".join(plugin.name for plugin in config.plugins))
@@ -264,12 +258,6 @@ def _check_running_bot(config: characters.CharacterConfig) -> Finding | None:
     return Finding.fail("running", message, "the log of the running bot says more", is_outside=True)
 
 
-def check_platform(platform: characters.Platform) -> Iterator[Finding]:
-    """Report whether `bot run` would start a platform."""
-    state = "on" if platform.is_on else f"off, {platform.off_reason}"
-    yield Finding.ok("platforms", f"{platform.name}: {state}")
-
-
 TIMEOUT_SECONDS = 30.0
 RETRY_ADVICE = "check the network and the platform's status page, then try again"
 MAX_PARKED_LISTED = 5
@@ -381,12 +369,15 @@ def check_configuration(
         yield from check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
         return
-    yield from check_description(config)
+    sections = characters.measure_sections(config.loaded.character, config.plugins)
+    if lines := characters.format_sections(sections):
+        yield Finding.ok("character", f"\n{'':<17}".join(lines))
     yield from check_plugins(config)
     yield from check_database(config)
     yield from check_tasks(config)
     for platform in characters.list_platforms([config]):
-        yield from check_platform(platform)
+        state = "on" if platform.is_on else f"off, {platform.off_reason}"
+        yield Finding.ok("platforms", f"{platform.name}: {state}")
         if platform.name == characters.WEB and not is_running:
             yield from check_port(config, platform)
     yield from check_budget(settings)

@@ -414,12 +414,12 @@ def _ask_model_file() -> dict[str, str] | None:
     return model_variables({files.variable: file}) if file and _install(missing_installations(file)) else None
 
 
-def _ask_server() -> dict[str, str] | None:
-    return _ask_server_at(ask_text(translate("Its address:"), default="http://127.0.0.1:8080/v1"))
+def _ask_server(address: str = "http://127.0.0.1:8080/v1", key: str = "") -> dict[str, str] | None:
+    """Return the variables of a model of the server whose address is asked for; None to go back."""
+    return _ask_server_at(ask_text(translate("Its address:"), default=address), key)
 
 
-def _ask_server_at(address: str | None, key: str = "") -> dict[str, str] | None:
-    """Return the variables of a model of the server at an address; None to go back."""
+def _ask_server_at(address: str | None, key: str) -> dict[str, str] | None:
     if not address:
         return None
     try:
@@ -431,9 +431,7 @@ def _ask_server_at(address: str | None, key: str = "") -> dict[str, str] | None:
         return _ask_model_of(server, key)
     options = {
         translate("Enter a key"): lambda: _ask_server_at(address, ask_secret(translate("The key (not shown):")) or ""),
-        translate("Enter another address"): lambda: _ask_server_at(
-            ask_text(translate("Its address:"), default=address), key
-        ),
+        translate("Enter another address"): lambda: _ask_server(address, key),
         translate("Try again"): lambda: _ask_server_at(address, key),
     }
     answer = choose(translate("What now?"), options)

@@ -1,6 +1,6 @@
 """List rooms and their instructions; take one over, give it back, or write there as the bot's account."""
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -32,10 +32,7 @@ NameText = Annotated[str, typer.Option("--name", metavar="NAME", help="Your name
 @rooms_app.command("list", epilog=examples("bot rooms list", "bot rooms list --json"))
 def list_rooms(config: CharacterConfig) -> Output:
     """List the rooms, the most recently active first, and who has taken them over."""
-    rooms = read_store(config, _load_rooms)
-    rows = [(room["id"], f"{room['name']} ({room['platform']})", room["taken_over"]) for room in rooms]
-    lines = [" ".join(filter(None, row)) for row in rows] or ["there are no rooms"]
-    return Output({"rooms": rooms}, lines, ("room", "name", "taken over"), rows)
+    return read_store(config, _list_rooms)
 
 
 @rooms_app.command(
@@ -132,26 +129,23 @@ def _show_instructions(found: RoomInstructionsBody) -> Output:
     return Output(found, lines, ("key", "value", "set by"), rows)
 
 
-async def _load_rooms(store: Store) -> list[dict[str, Any]]:
-    held = store.take_overs.current
-    rooms = (await store.worlds.rooms())[:MAX_SHOWN_ROOMS]
-    return [
-        {
-            "id": str(room.id),
-            "name": name_room(room),
-            "platform": room.platform,
-            "external_id": room.external_id,
-            "taken_over": str(item) if (item := find_take_over(held, room.id, None)) else "",
-        }
-        for room in rooms
-    ]
+async def _list_rooms(store: Store) -> Output:
+    documents, rows = [], []
+    for room in (await store.worlds.rooms())[:MAX_SHOWN_ROOMS]:
+        held = find_take_over(store.take_overs.current, room.id, None)
+        taken_over, name = str(held) if held else "", name_room(room)
+        account = {"id": str(room.id), "name": name, "platform": room.platform, "external_id": room.external_id}
+        documents.append({**account, "taken_over": taken_over})
+        rows.append((str(room.id), f"{name} ({room.platform})", taken_over))
+    lines = [" ".join(filter(None, row)) for row in rows] or ["there are no rooms"]
+    return Output({"rooms": documents}, lines, ("room", "name", "taken over"), rows)
 
 
 def _find_ids(config: CharacterConfig, room: str, person: str = "") -> tuple[UUID, UUID | None]:
-    return read_store(config, lambda store: _find_place(store, room, person, config.agent_id))
-
-
-async def _find_place(store: Store, text: str, person: str, agent_id: UUID) -> tuple[UUID, UUID | None]:
     """Return the ids of a room and of a person that are named by texts. Raises UsageError."""
-    room = await choose_room(store, text)
-    return room.id, (await choose_person(store, person, agent_id)).id if person else None
+
+    async def find(store: Store) -> tuple[UUID, UUID | None]:
+        found = await choose_room(store, room)
+        return found.id, (await choose_person(store, person, config.agent_id)).id if person else None
+
+    return read_store(config, find)

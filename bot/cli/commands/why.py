@@ -36,7 +36,6 @@ from bot.operate.conversations import ConversationReader
 from bot.operate.operations import DeliveryBody
 from bot.operate.results import ReceiptBody, ReplayBody, ReplayState
 from bot.outbound.outbox import describe_cause, list_behind
-from bot.receipts import describe_receipt
 from bot.store.activity import VoteSum
 from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import Store
@@ -51,14 +50,13 @@ class MessageReport:
     """A message with its receipt, replies and deliveries; those in `behind` wait for an earlier one of the room."""
 
     receipt: Receipt
-    room: Room | None
+    body: ReceiptBody
+    room: str
     author: str
     message: Memory | None
     replies: tuple[Memory, ...]
     deliveries: tuple[Delivery, ...]
     run: Mapping[str, Any] | None
-    agent_id: UUID
-    agent_name: str
     draft: Proposal | None = None
     votes: VoteSum | None = None
     behind: frozenset[str] = frozenset()
@@ -70,9 +68,8 @@ class MessageReport:
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
         if is_command:
             text = receipt.reason
-        place = room_label(self.room, receipt.room_id)
-        yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {place}: {text}"
-        yield f"  {describe_receipt(receipt, self.agent_name)}"
+        yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room}: {text}"
+        yield f"  {self.body.headline}"
         for line in explain_receipt(receipt):
             yield f"  {line}"
         if receipt.attempts > 1:
@@ -98,12 +95,11 @@ class MessageReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON, with the names of the HTTP API."""
         receipt = self.receipt
-        body = ReceiptBody.of(receipt, self.agent_id, self.agent_name)
         return (
-            body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"})
+            self.body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"})
             | {
                 "platform_message_id": receipt.key.message_id,
-                "room": room_label(self.room, receipt.room_id),
+                "room": self.room,
                 "author": self.author,
                 "text": self.message.content.text if self.message else None,
                 "model_calls": [asdict(call) for call in receipt.model_calls],
@@ -142,14 +138,13 @@ async def build_report(
         open_parts = await conversations.room_deliveries(receipt.room_id, is_open=True)
     return MessageReport(
         receipt=receipt,
-        room=await conversations.room(receipt.room_id),
+        body=ReceiptBody.of(receipt, agent_id, agent_name),
+        room=room_label(await conversations.room(receipt.room_id), receipt.room_id),
         author=author_label(await conversations.receipt_author(receipt)),
         message=await conversations.message(receipt.memory_id),
         replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
         deliveries=tuple(parts),
         run=await conversations.run_log(receipt),
-        agent_id=agent_id,
-        agent_name=agent_name,
         draft=draft,
         votes=await conversations.votes(receipt.turn_id) if receipt.turn_id is not None and replies else None,
         behind=list_behind(open_parts),
