@@ -657,8 +657,7 @@ class Budget:
             is_started = await self.sharing.start(
                 reservation.usage, reservation.limit_keys, self.limits, self._clock().date()
             )
-            for key, spent in self.sharing.take_news().items():
-                self._current_usage().usage[key] = spent
+            self._current_usage().usage.update(self.sharing.take_news())
             if is_started:
                 on_failure.pop_all()
                 return True

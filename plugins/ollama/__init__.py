@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from bot import Plugin, Secret, Settings, SettingsModel
+from bot import Plugin, Secret, SettingsModel
 from bot.models import ModelError, ModelInfo
 from bot.models import openai_compatible as api
 from bot.platform import BaseUrl
@@ -129,11 +129,9 @@ class OllamaClient(api.CompatibleClient):
         return named or await self.listing.find_text_model("", "OLLAMA_LARGE_MODEL")
 
 
-def _offers_tools(settings: Settings) -> bool:
-    return settings.load(OllamaSettings).ollama_tools
-
-
-HANDLERS = small, medium, large, embed, describe_image = api.make_handlers(OllamaClient, can_call_tools=_offers_tools)
+HANDLERS = small, medium, large, embed, describe_image = api.make_handlers(
+    OllamaClient, can_call_tools=lambda settings: settings.load(OllamaSettings).ollama_tools
+)
 
 plugin = Plugin(
     "ollama",

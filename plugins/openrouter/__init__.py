@@ -89,12 +89,8 @@ class OpenRouterClient(api.CompatibleClient):
         return await super().describe_image(request)
 
 
-def _offers_tools(settings: Settings) -> bool:
-    return settings.load(OpenRouterSettings).openrouter_tools is not False
-
-
 HANDLERS = small, medium, large, embed, describe_image = api.make_handlers(
-    OpenRouterClient, can_call_tools=_offers_tools
+    OpenRouterClient, can_call_tools=lambda settings: settings.load(OpenRouterSettings).openrouter_tools is not False
 )
 
 plugin = Plugin(
