@@ -79,6 +79,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 OPENAI_HOST = "api.openai.com"
+# What the SDK would tell every server about this machine.
+PLATFORM_HEADERS = tuple(
+    f"X-Stainless-{name}" for name in ("Lang", "Package-Version", "OS", "Arch", "Runtime", "Runtime-Version", "Async")
+)
 LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 410, 413, 415, 422)
 TOO_LONG_STATUSES = (400, 402, 422, 500)  # for a reason in PROMPT_TOO_LONG
@@ -297,6 +301,7 @@ class Connection:
         self.sdk = openai.AsyncOpenAI(
             api_key=endpoint.key.get_secret_value() if endpoint.key else "none",
             base_url=url,
+            default_headers=dict.fromkeys(PLATFORM_HEADERS, openai.Omit()),  # type: ignore[arg-type]  # removes them
             max_retries=0,  # the router retries, and records each try
             timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
             http_client=openai.DefaultAioHttpClient(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import platform
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -122,6 +123,12 @@ async def test_a_text_comes_with_its_model_and_its_tokens(there: AgentHarness, a
         }
     ]
     assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_server_learns_nothing_of_the_machine(there: AgentHarness, api: Api) -> None:
+    await there.agent.models.text(TextRequest("Hello"))
+    described = (platform.system(), platform.machine(), platform.python_version())
+    assert not [value for value in api.headers[0].values() if value in described]
 
 
 async def test_only_what_is_set_is_sent(there: AgentHarness, api: Api) -> None:
