@@ -66,7 +66,8 @@ def find_settings_groups(
     """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems.
 
     Without `imports_others`, as in a running bot, no plugin is imported: the bundled ones have a model made from their
-    description, which accepts any text, and plugins of other distributions are left out.
+    description, which accepts any text, and plugins of other distributions are left out. So has a bundled plugin of
+    which a package is not installed.
     """
     adapter_groups, problems = find_adapter_groups()
     models: dict[str, type[settings.SettingsModel] | None] = {}
@@ -76,7 +77,10 @@ def find_settings_groups(
                 if (plugin := find_plugin(name)) is not None:
                     models[name] = plugin.settings
             except PluginError as error:
-                problems.append(str(error))
+                if name in bundled_descriptions() and isinstance(error.__cause__, ModuleNotFoundError):
+                    models[name] = _described_model(name)  # what it needs is an extra that is not installed
+                else:
+                    problems.append(str(error))
     else:
         models |= {name: _described_model(name) for name, item in bundled_descriptions().items() if item["variables"]}
     models.update((plugin.name, plugin.settings) for plugin in plugins)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,19 @@ def test_a_characters_own_settings_have_their_own_source(workdir: Path, capsys: 
     (workdir / "ada.json").write_text('{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8")
     assert entry(["settings", "-c", "ada.json"]) == 0
     assert "USE_MULTI_STEP = true  (from the character's settings)" in capsys.readouterr().out
+
+
+def test_variables_of_a_plugin_whose_package_is_not_installed_are_listed_without_a_notice(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "eth_account", None)  # makes the import fail
+    monkeypatch.delitem(sys.modules, "plugins.evm", raising=False)
+    assert entry(["settings"]) == 0
+    printed = capsys.readouterr()
+    assert "EVM_PRIVATE_KEY" in printed.out
+    assert printed.err == ""
+    assert entry(["doctor"]) == 0
+    assert "all well-formed" in capsys.readouterr().out
 
 
 def test_variables_of_the_plugins_of_a_character_are_listed(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
