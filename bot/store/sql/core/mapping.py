@@ -628,6 +628,11 @@ class RowMapping(Generic[T]):
         """Return the values of an agent's rows by their ids, without those that cannot be read."""
         return {_id_of(value): value for value in self.find(connection, self.by_ids, ids, agent=agent)}
 
+    def get(self, connection: Connection, agent: int, row_id: Any) -> T | None:
+        """Return the value of an agent's row by its id; raises as `read` does."""
+        row = connection.execute(self.by_ids, {"agent": agent, "items": [row_id]}).first()
+        return self.read(row) if row else None
+
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:
         """Yield the values of rows as the driver returns them, without those that cannot be read."""
         return self.read_all([decode(value) for decode, value in zip(self._decoders, row, strict=True)] for row in rows)

@@ -158,7 +158,7 @@ LOG_FILTERS = ("room_id", "kind", "entity_id")
 
 
 CACHED: RowMapping[dict[str, Any]] = RowMapping(cache, dict)
-LOG: RowMapping[dict[str, Any]] = RowMapping(logs, dict)
+LOG: RowMapping[Any] = RowMapping(logs, LogEntry, build=dict)  # entries are stored, and read as dicts
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHED.stored_names)
 GET_VALUE = sa.select(*CACHED).where(matches(cache, "key"))
 LOCK_VALUE = GET_VALUE.with_for_update()
@@ -224,18 +224,8 @@ class SqlLogs(SqlStorePart):
         await self._insert(entries, durable=False)
 
     async def _insert(self, entries: Sequence[LogEntry], *, durable: bool) -> None:
-        at = self._clock()
-        rows = [
-            {
-                "agent_id": self._agent,
-                "kind": entry.kind,
-                "at": at,
-                "room_id": entry.room_id,
-                "entity_id": entry.entity_id,
-                "body": entry.body,
-            }
-            for entry in entries
-        ]
+        derived = {"at": self._clock()}
+        rows = [LOG.values(entry, self._agent, derived) for entry in entries]
         kinds_to_trim = self._kinds_to_trim(entries)
 
         def insert(connection: Connection) -> None:
