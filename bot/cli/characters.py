@@ -21,6 +21,7 @@ from os.path import normpath
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
+from uuid import UUID
 
 import bot
 import bot.store
@@ -286,7 +287,7 @@ MAX_NOTES = 8
 class CharacterConfig:
     """One character with its settings, its plugins, and notes about ignored or changed parts of its file.
 
-    `adapters` are those that the file names by `adapter_paths`, `added_adapters` the names of those that the run adds.
+    `adapters` are those that the file names by their paths, `added_adapters` the names of those that the run adds.
     `code` has a hash of the code of each plugin and adapter that has a path. `override` is a layer above the settings.
     `role` is what `bot run` does. `inactive` says why plugins are off whose code is broken, or that require such.
     """
@@ -296,8 +297,7 @@ class CharacterConfig:
     settings: Settings
     plugins: tuple[Plugin, ...]
     notes: tuple[str, ...] = ()
-    adapters: tuple[AdapterSpec, ...] = ()
-    adapter_paths: tuple[str, ...] = ()
+    adapters: Mapping[str, AdapterSpec] = field(default_factory=dict)
     added_adapters: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
     override: Layer | None = None
@@ -308,6 +308,11 @@ class CharacterConfig:
     def name(self) -> str:
         """The character's name."""
         return self.loaded.character.name
+
+    @property
+    def agent_id(self) -> UUID:
+        """The id of the agent, by the character's id or name."""
+        return self.agent_config.agent_id
 
     @property
     def text_plugins(self) -> list[str]:
@@ -362,6 +367,12 @@ class CharacterConfig:
         plugins = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
         settings = self.settings.with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))  # report at once
         return replace(self.agent_config, plugins=plugins, store=bot.store.InMemoryStore(), settings=settings)
+
+    @property
+    def idle_config(self) -> AgentConfig:
+        """The configuration for one task on the character's own store, without the work of plugins beside it."""
+        plugins = tuple(replace(item, workers=(), listeners=(), services=(), init=None) for item in self.plugins)
+        return replace(self.agent_config, plugins=plugins, is_idle=True)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -419,21 +430,13 @@ def _load_config(path: Path, loaded: LoadedCharacter, settings: Settings, overri
     check_plugin_paths(path, loaded)
     code: dict[str, str] = {}
     approve = _recording_approval(path, code)
-    loaded_plugins = load_plugins(
-        loaded.character,
-        settings,
-        folder=path.resolve().parent,
-        is_foreign_format=is_elizaos_file(loaded),
-        approve=approve,
-    )
-    folder, names = path.resolve().parent, loaded.character.adapters
-    adapters = {name: load_local_adapter(name, folder, approve) for name in names if name.startswith(PATH_STARTS)}
-    check_templates(loaded_plugins.plugins)
-    plugins, notes = loaded_plugins.plugins, loaded_plugins.notes
-    local = tuple(adapters.values())
-    config = CharacterConfig(path, loaded, settings, plugins, notes, local, code=code, override=override)
-    config = replace(config, inactive=loaded_plugins.inactive)
-    return _checked(config, {name: spec.name for name, spec in adapters.items()})
+    character, folder, is_foreign = loaded.character, path.resolve().parent, is_elizaos_file(loaded)
+    found = load_plugins(character, settings, folder=folder, is_foreign_format=is_foreign, approve=approve)
+    paths = [name for name in character.adapters if name.startswith(PATH_STARTS)]
+    adapters = {name: load_local_adapter(name, folder, approve) for name in paths}
+    check_templates(found.plugins)
+    config = CharacterConfig(path, loaded, settings, found.plugins, found.notes, adapters, inactive=found.inactive)
+    return _checked(replace(config, code=code, override=override))
 
 
 def reload_character_config(config: CharacterConfig) -> CharacterConfig:
@@ -448,8 +451,7 @@ def reload_character_config(config: CharacterConfig) -> CharacterConfig:
     approve = _recording_approval(config.path, code)
     for source in read_local_plugins(config.path, loaded):
         approve(source)
-    names = dict(zip(config.adapter_paths, (spec.name for spec in config.adapters), strict=True))
-    config = _checked(replace(config, loaded=loaded, settings=settings, code=code), names)
+    config = _checked(replace(config, loaded=loaded, settings=settings, code=code))
     return config.with_adapters(config.added_adapters)
 
 
@@ -491,21 +493,22 @@ def _recording_approval(path: Path, code: dict[str, str]) -> trust.Approve:
     return approve_and_record
 
 
-def _checked(config: CharacterConfig, adapter_names: Mapping[str, str]) -> CharacterConfig:
+def _checked(config: CharacterConfig) -> CharacterConfig:
     """Return the character with its settings declared, and the names of adapters instead of their paths.
 
     Raises ConfigError for settings of plugins and for templates that cannot be used.
     """
     loaded, plugins = config.loaded, config.plugins
-    settings = config.settings.with_models(*(spec.settings for spec in config.adapters))
+    settings = config.settings.with_models(*(spec.settings for spec in config.adapters.values()))
     settings = declare_settings(settings, plugins)
     if problems := settings.find_problems(plugin.settings for plugin in plugins if plugin.settings is not None):
         raise SettingError("\n".join(problems))
     check_character_templates(loaded, plugins)
     loaded = add_reference_notes(config.path, loaded, plugins)
-    names = tuple(adapter_names.get(name, name) for name in loaded.character.adapters)
+    local = {path: spec.name for path, spec in config.adapters.items()}
+    names = tuple(local.get(name, name) for name in loaded.character.adapters)
     loaded = replace(loaded, character=loaded.character.model_copy(update={"adapters": names}))
-    return replace(config, loaded=loaded, settings=settings, adapter_paths=tuple(adapter_names))
+    return replace(config, loaded=loaded, settings=settings)
 
 
 def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = ()) -> list[CharacterConfig]:
@@ -710,7 +713,7 @@ def list_platforms(
 
     With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
     """
-    local = {spec.name: spec for config in configs for spec in config.adapters}
+    local = {spec.name: spec for config in configs for spec in config.adapters.values()}
     adapters = {**find_adapters(), **local}
     return [
         _platform(name, adapters[name], configs, only, emulator_urls, is_local=name in local)

@@ -23,6 +23,7 @@ from bot.characters import LoadedCharacter
 from bot.cli import characters
 from bot.cli.options import colour_state
 from bot.cli.plugins import component_names
+from bot.cli.process.shutdown import print_line
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.cli.variables import MAX_MISSPELT_SHARE, SettingsGroup, find_settings_groups, list_variables
 from bot.concurrency.clock import system_clock
@@ -57,12 +58,12 @@ INACTIVE_ADVICE = "correct it, or remove the plugin from the character's file"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
-def finding_lines(finding: Finding) -> Iterator[str]:
-    """Yield a finding as lines for the terminal."""
-    message = translate_message(finding.message)
-    yield colour_state(strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {message}", allowed="\n"))
+def print_finding(finding: Finding) -> None:
+    """Print a finding, its status in colour on a terminal."""
+    line = f"{finding.status:<5} {finding.check:<10} {translate_message(finding.message)}"
+    print(colour_state(strip_terminal_codes(line, allowed="\n")), flush=True)
     if finding.advice:
-        yield strip_terminal_codes(f"{'':<16} → {translate_message(finding.advice)}")
+        print_line(f"{'':<16} → {translate_message(finding.advice)}")
 
 
 def check_python() -> Iterator[Finding]:

@@ -47,6 +47,7 @@ from bot.cli.characters import (
 from bot.cli.checks import check_accounts, check_configuration
 from bot.cli.model_checks import SAMPLE_MESSAGE, PromptPartKind, ask_model, compose_first_request, prompt_finding
 from bot.cli.plugins import PluginCard, describe_unused_plugins, list_cards
+from bot.cli.process.shutdown import explain_os_error
 from bot.cli.variables import CORE_GROUPS, describe_variables, find_settings_groups
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
@@ -232,11 +233,9 @@ class CharacterStore:
 
     def _store_version(self, text: str) -> None:
         name = f"{self.clock().astimezone(UTC).strftime(TIME_FORMAT)}-{text_version(text)}.json"
-        try:
+        with explain_os_error(CharacterError, f"{self._folder} cannot be created"):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.data_folder / FOLDER).chmod(0o700)
-        except OSError as error:
-            raise CharacterError(f"{self._folder} cannot be created: {error.strerror or error}") from None
         earlier = [file for file, stored in self._stored() if stored.version == text_version(text)]
         characters.write_character_source(self._folder / name, text, mode=0o600)
         for file in (*earlier, *(file for file, _ in self._stored()[MAX_VERSIONS:])):
@@ -453,10 +452,8 @@ def _write_card(character: Character, target: Path | None, picture: Path | None)
     if picture is None:
         _write_new(target, text)
         return target
-    try:
+    with explain_os_error(CharacterError, f"{picture}: cannot be read"):
         data = picture.read_bytes()
-    except OSError as error:
-        raise CharacterError(f"{picture}: cannot be read: {error.strerror or error}") from None
     _write_new(target, write_png_card(data, text))
     return target
 

@@ -21,6 +21,7 @@ from yarl import URL
 
 import bot
 from bot.cli.characters import CharacterConfig
+from bot.cli.process.shutdown import explain_os_error
 from bot.cli.variables import list_variables
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
@@ -203,13 +204,10 @@ def _describe(error: ValidationError) -> str:
 
 def _read(path: Path) -> bytes:
     path = path.expanduser()
-    try:
-        if not path.is_file():
-            raise SettingError(f"{VARIABLE}: there is no file {path}: correct the variable, or remove it")
-        with path.open("rb") as file:
-            content = file.read(MAX_INDEX_BYTES + 1)
-    except OSError as error:
-        raise SettingError(f"{VARIABLE}: {path} cannot be read: {error.strerror or error}") from None
+    if not path.is_file():
+        raise SettingError(f"{VARIABLE}: there is no file {path}: correct the variable, or remove it")
+    with explain_os_error(SettingError, f"{VARIABLE}: {path} cannot be read"), path.open("rb") as file:
+        content = file.read(MAX_INDEX_BYTES + 1)
     if len(content) > MAX_INDEX_BYTES:
         raise SettingError(f"{VARIABLE}: {path} is larger than {MAX_INDEX_BYTES} bytes: it is no list of plugins")
     return content

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
-from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.process.shutdown import UsageError, explain_os_error, print_notice
 from bot.domain.environment import Entity, Room
 from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import CostEntry, CostKey
@@ -151,10 +151,8 @@ def find_running_bot(config: CharacterConfig, access_token: str = "") -> Running
     if access_token or token is not None:
         return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, access_token or token.get_secret_value())
     file = config.settings.load(CoreSettings).bot_data_dir / TOKEN_FILE
-    try:
+    with explain_os_error(ConfigError, f"the token of its server cannot be read from {file}"):
         stored_token = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"the token of its server cannot be read from {file}: {error.strerror}") from None
     return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, stored_token)
 
 
@@ -169,10 +167,15 @@ def require_storage(config: CharacterConfig) -> Storage:
     return storage
 
 
+def open_store(config: CharacterConfig) -> AbstractAsyncContextManager[Store]:
+    """Open a character's store for this process. Raises StoreInaccessible where another one uses it alone."""
+    return require_storage(config).open(config.agent_id, config.settings, collect_schemas(config.plugins))
+
+
 @asynccontextmanager
 async def open_store_for_reading(config: CharacterConfig) -> AsyncIterator[Store]:
     """Open a character's store for reading; another process may be using it."""
-    async with require_storage(config).open_read_only(config.agent_config.agent_id, config.settings) as store:
+    async with require_storage(config).open_read_only(config.agent_id, config.settings) as store:
         yield store
 
 
@@ -275,21 +278,20 @@ async def connect(config: CharacterConfig) -> AsyncIterator[Operations | RemoteO
 
     Nothing is created where there is no store yet. Raises ConfigError, TemporaryError.
     """
-    storage, agent_id = require_storage(config), config.agent_config.agent_id
     operations: Operations | RemoteOperations | None = None
-    if storage.is_shared(config.settings):
+    if require_storage(config).is_shared(config.settings):
         with suppress(ConfigError, TemporaryError):  # a running bot would not see a change of the store
-            operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), agent_id)
+            operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), config.agent_id)
     async with AsyncExitStack() as stack:
         if operations is None:
             async with open_store_for_reading(config):
                 pass
             try:
-                opened = storage.open(agent_id, config.settings, collect_schemas(config.plugins))
-                operations = Operations.on_store(agent_id, await stack.enter_async_context(opened))
+                store = await stack.enter_async_context(open_store(config))
+                operations = Operations.on_store(config.agent_id, store)
             except StoreInaccessible as refusal:
                 with explaining(refusal):
-                    operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), agent_id)
+                    operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), config.agent_id)
         yield operations
 
 
@@ -297,7 +299,7 @@ def find_own_bot(config: CharacterConfig) -> RunningBot:
     """Return the bot that runs this character, once it has answered. Raises ConfigError, TemporaryError."""
     running_bot = find_running_bot(config)
     agents = running_bot.send("GET", "/api/agents").body.get("agents", ())
-    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in agents]:
+    if str(config.agent_id) not in [agent.get("id") for agent in agents]:
         raise ConfigError(f"the bot at {running_bot} does not run {config.name}")
     return running_bot
 

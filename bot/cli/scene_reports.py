@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from bot.characters.voice import VoiceMeasures, measure_voice
 from bot.cli.characters import load_character_config
 from bot.cli.options import colour_state
-from bot.cli.process.shutdown import UsageError
+from bot.cli.process.shutdown import UsageError, print_line
 from bot.logs import configure_logging
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.conversion import FoundScene, write_scene
@@ -88,7 +88,7 @@ def print_runs(repeated: Sequence[SceneReport], *, is_live: bool) -> None:
     if is_live:
         found = rate(repeated)
         share = f"{found['passed']} of {found['runs']} passed, 95 % interval {found['low']:.0%} to {found['high']:.0%}"
-        print(strip_terminal_codes(f"{repeated[0].path}: {share}"))
+        print_line(f"{repeated[0].path}: {share}")
     messages = dict.fromkeys(line for report in repeated for line in _list_lines(report, is_live=is_live))
     for line in messages:
         print(colour_state(strip_terminal_codes(line, allowed="\n")))
@@ -115,9 +115,9 @@ def print_summary(reports: Sequence[SceneReport], coverage: Coverage) -> None:
     document = coverage.to_json()
     for kind, names in document.items():
         total = len(names["used"]) + len(names["unused"])
-        print(strip_terminal_codes(f"{kind}: {len(names['used'])} of {total} used: {', '.join(names['used']) or '-'}"))
+        print_line(f"{kind}: {len(names['used'])} of {total} used: {', '.join(names['used']) or '-'}")
     for name, voice in measure_voices(reports).items():
-        print(strip_terminal_codes(f"voice of {name}: {voice.describe()}"))
+        print_line(f"voice of {name}: {voice.describe()}")
 
 
 def measure_voices(reports: Sequence[SceneReport]) -> dict[str, VoiceMeasures]:

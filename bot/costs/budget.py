@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -192,7 +192,10 @@ class SharedBudget:
             self._day = day
             for state in self._states.values():
                 state.held = CostUsage()
-        batch = self._batch = self._batch or self._next_batch()
+        if self._batch is None:
+            unstored = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
+            self._batch = _Batch(next(self._numbers), self.take_costs(), unstored)
+        batch = self._batch
         asked = list(dict.fromkeys((*keys, *self._states)))
         holds = [self._build_hold(key, batch, limits, usage if key in keys else None) for key in asked]
         answers = await self._limits.hold_costs(day, holds, batch.entries, batch.number)
@@ -208,10 +211,6 @@ class SharedBudget:
         """Return what the last question showed to be spent of its limits, costs that are not stored included."""
         news, self._news = self._news, {}
         return news
-
-    def _next_batch(self) -> _Batch:
-        usage = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
-        return _Batch(next(self._numbers), self.take_costs(), usage)
 
     def _build_hold(self, key: LimitKey, batch: _Batch, limits: Sequence[Limit], wanted: CostUsage | None) -> CostHold:
         scope, owner = key
@@ -459,9 +458,8 @@ class DailyUsage:
     def of(self, key: LimitKey) -> CostUsage:
         """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
         if key not in self.usage:
-            scope, owner = key
-            is_known = self.erased is not None and scope is LimitScope.PERSON
-            self.usage[key] = self.erased.of(owner) if self.erased and is_known else CostUsage()
+            erased = self.erased if key[0] is LimitScope.PERSON else None
+            self.usage[key] = CostUsage() if erased is None else erased.of(key[1])
         return self.usage[key]
 
 
@@ -816,6 +814,7 @@ FLUSH_LABEL = "storing costs"
 MAX_MODEL_NAME_LENGTH = 200
 
 
+@dataclass(eq=False, repr=False)
 class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
@@ -824,27 +823,19 @@ class CostMeter:
     processes share limits, the costs of the others are loaded too, and the `limits` that they have stored.
     """
 
-    def __init__(
-        self,
-        store: CostStore,
-        prices: PriceList,
-        budget: Budget,
-        *,
-        clock: Clock = system_clock,
-        shutdown_deadline: ShutdownDeadline | None = None,
-        interval: float = FLUSH_INTERVAL_SECONDS,
-        limits: CostLimits | None = None,
-    ) -> None:
-        self._store = store
-        self._prices = prices
-        self._budget = budget
-        self._clock = clock
-        self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._interval = interval
-        self._limits = limits
+    _store: CostStore
+    _prices: PriceList
+    _budget: Budget
+    _: KW_ONLY
+    clock: Clock = system_clock
+    shutdown_deadline: ShutdownDeadline = field(default_factory=ShutdownDeadline)
+    interval: float = FLUSH_INTERVAL_SECONDS
+    limits: CostLimits | None = None
+
+    def __post_init__(self) -> None:
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
-        self._recent_costs: dict[datetime, float] = {clock(): 0.0}
+        self._recent_costs: dict[datetime, float] = {self.clock(): 0.0}
         self._is_loaded = False
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -853,10 +844,11 @@ class CostMeter:
         self._begun: dict[int, Callable[[], CostEntry]] = {}  # running calls by their numbers, with their estimates
         self._noted: dict[int, CostEntry] = {}  # those that were handed to the store
         self._note_timer: asyncio.TimerHandle | None = None
-        if limits is not None:
-            limits.reload = self.reload
-        if budget.sharing is not None:
-            budget.sharing.take_costs, budget.sharing.on_stored = self._take_unwritten, self._note_stored
+        if self.limits is not None:
+            self.limits.reload = self.reload
+        if self._budget.sharing is not None:
+            self._budget.sharing.take_costs = self._take_unwritten
+            self._budget.sharing.on_stored = self._note_stored
 
     async def __aenter__(self) -> Self:
         await self.reload()
@@ -869,9 +861,9 @@ class CostMeter:
         if self._note_timer is not None:
             self._note_timer.cancel()
         self._closing.set()  # not cancelled: entries being written would be counted twice
-        await self._flushes.wait(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
+        await self._flushes.wait(self.shutdown_deadline.remaining(FLUSH_TIMEOUT))
         if self._task is not None:
-            await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
+            await run_isolated(self._task, label=FLUSH_LABEL, timeout=self.shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person; a call that is not counted is free."""
@@ -880,7 +872,7 @@ class CostMeter:
             cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
             cost = call.cost if cost is None else cost
         call = replace(call, cost=cost)
-        self.add([build_cost_entry(call, self._clock().date(), run)])
+        self.add([build_cost_entry(call, self.clock().date(), run)])
         return call
 
     def add(self, entries: Sequence[CostEntry]) -> None:
@@ -897,7 +889,7 @@ class CostMeter:
         """
         if self._budget.sharing is not None:
             return lambda: None
-        number, day = next(self._numbers), self._clock().date()
+        number, day = next(self._numbers), self.clock().date()
 
         def build() -> CostEntry:
             call = estimate()
@@ -933,7 +925,7 @@ class CostMeter:
     async def _flush(self) -> None:
         sharing = self._budget.sharing
         if sharing is not None and (self._budget.limits or sharing.is_storing):
-            await sharing.flush(self._clock().date())
+            await sharing.flush(self.clock().date())
             return
         async with self._store_lock:
             if not (entries := self._take_unwritten()):
@@ -952,8 +944,15 @@ class CostMeter:
         return entries
 
     def _note_stored(self, entries: Sequence[CostEntry]) -> None:
-        if entries:
-            self._add_recent_cost(sum(entry.cost for entry in entries))
+        if not entries:
+            return
+        now, cost = self.clock(), sum(entry.cost for entry in entries)
+        last = next(reversed(self._recent_costs))
+        if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
+            now = last
+        self._recent_costs[now] = self._recent_costs.get(now, 0.0) + cost
+        while len(self._recent_costs) > MAX_RECENT_COSTS:
+            del self._recent_costs[next(iter(self._recent_costs))]
 
     def recent_costs(self) -> Mapping[datetime, float]:
         """Return what was spent since the start or yesterday, in dollars by the time at which it was stored.
@@ -962,22 +961,12 @@ class CostMeter:
         """
         return dict(self._recent_costs)
 
-    def _add_recent_cost(self, cost: float) -> None:
-        now = self._clock()
-        last = next(reversed(self._recent_costs))
-        if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
-            self._recent_costs[last] += cost
-        else:
-            self._recent_costs[now] = self._recent_costs.get(now, 0.0) + cost
-        while len(self._recent_costs) > MAX_RECENT_COSTS:
-            del self._recent_costs[next(iter(self._recent_costs))]
-
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:
             _add_entry(self._unwritten, entry)
 
     async def _run(self) -> None:
-        async for _ in every(self._interval, until=self._closing):
+        async for _ in every(self.interval, until=self._closing):
             await run_isolated(self._flush_and_reload(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
     async def _flush_and_reload(self) -> None:
@@ -988,11 +977,11 @@ class CostMeter:
 
     async def reload(self) -> None:
         """Load the limits and today's costs, of earlier runs and other processes too; later only if one is limited."""
-        if self._limits is not None:
-            await self._limits.load()
+        if self.limits is not None:
+            await self.limits.load()
         if self._is_loaded and not (self._budget.limits or self._budget.has_room_budgets):
             return
-        today = self._clock().date()
+        today = self.clock().date()
         async with self._store_lock:
             entries = await self._store.costs_between(today, today)
             erased = await self._store.erased_usage(today)  # last: who is erased meanwhile counts twice, not never
@@ -1044,25 +1033,23 @@ Begin = Callable[[Callable[[], ModelCall], Run | None], Callable[[], None]]
 CallSource = tuple[str, str, str]  # the handler, the model type, and the model where it is known
 
 
+@dataclass(eq=False, repr=False)
 class ReservationLedger:
     """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
 
-    `begin` is given a function that estimates the most that a call may use; what it returns is called once the call is
-    recorded.
+    `record` counts a call. `begin` is given a function that estimates the most that a call may use; what it returns is
+    called once the call is recorded.
 
     A model that is known only after its first answer is assumed to have the highest price until then. Where a provider
     counts more tokens of a prompt than were estimated, later estimates are higher by as much.
     """
 
-    def __init__(
-        self, budget: Budget, prices: PriceList, record: Record, begin: Begin = lambda estimate, run: lambda: None
-    ) -> None:
-        self._budget = budget
-        self._prices = prices
-        self._record = record
-        self._begin = begin
-        self._models: dict[CallSource, str] = {}
-        self._excess: dict[CallSource, float] = {}
+    _budget: Budget
+    _prices: PriceList
+    _record: Record
+    _begin: Begin = lambda estimate, run: lambda: None
+    _models: dict[CallSource, str] = field(default_factory=dict)
+    _excess: dict[CallSource, float] = field(default_factory=dict)
 
     async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
         """Reserve the most that a call may use; return a function that records the call and releases the reservation,

@@ -355,12 +355,12 @@ class AgentHandle:
     @property
     def cache(self) -> CacheStore:
         """Small values by key that outlast a restart, with an expiry; no page, prompt or export shows them."""
-        return self.operations.cache
+        return self.operations.store.cache
 
     @property
     def lists(self) -> ListStore:
         """Lists of rooms, messages and deliveries, page by page."""
-        return self.operations.lists
+        return self.operations.store.lists
 
     @property
     def character(self) -> Character:

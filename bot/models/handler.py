@@ -94,7 +94,8 @@ class PendingCall(Generic[R]):
 
     A call is retried at most `max_retries` times, where that is set, if a handler is busy. `model` is the one that will
     answer, where it is known. A budget that runs out may lower the limit of an answer, to no fewer than `min_tokens`.
-    `waited_seconds` of the time for its retries have passed while its handler rested.
+    `waited_seconds` of the time for its retries have passed while its handler rested. With `has_next` another handler
+    is called if this one fails.
     """
 
     kind: ModelType
@@ -105,6 +106,7 @@ class PendingCall(Generic[R]):
     model: str = ""
     min_tokens: int | None = None
     waited_seconds: float = 0.0
+    has_next: bool = False
 
 
 BYTES_PER_TOKEN = 3  # letters, digits and spaces of ASCII; any other byte may be a token of its own
@@ -389,6 +391,7 @@ class CallPolicy:
         return delay if delay <= remaining else None  # also where it is not a number
 
 
+@dataclass(slots=True, eq=False)
 class Attempt(Generic[R]):
     """One attempt to call a handler: its deadlines, the sink of its text, and what is known of it.
 
@@ -402,27 +405,23 @@ class Attempt(Generic[R]):
     its record.
     """
 
-    def __init__(
-        self,
-        handler: ModelHandler,
-        pending: PendingCall[R],
-        policy: CallPolicy,
-        first_seconds: float,
-        queue: "list[Attempt[Any]] | None",
-        model: str,
-    ) -> None:
-        self._handler, self._policy, self._first_seconds, self._queue = handler, policy, first_seconds, queue
-        self._pending: PendingCall[R] = pending
-        self.model = model
-        self.usage: types.Usage | None = None
-        self.first_piece_seconds: float | None = None
-        self.call: ModelCall | None = None
-        self._output_tokens = 0  # streamed so far, estimated
-        self._timeout = asyncio.timeout(None)
-        self._timeout_cause = ""  # of the present deadline
-        self._time = asyncio.get_running_loop().time
-        self._started_at, self._end, self._total_seconds = self._time(), inf, inf
-        self._has_ended = False
+    _handler: ModelHandler
+    _pending: PendingCall[R]
+    _policy: CallPolicy
+    _first_seconds: float
+    _queue: "list[Attempt[Any]] | None"
+    model: str
+    usage: types.Usage | None = None
+    first_piece_seconds: float | None = None
+    call: ModelCall | None = None
+    _output_tokens: int = 0  # streamed so far, estimated
+    _timeout: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    _timeout_cause: str = ""  # of the present deadline
+    _time: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
+    _started_at: float = 0.0
+    _end: float = inf
+    _total_seconds: float = inf
+    _has_ended: bool = False
 
     async def run(self, reserve: Reserve) -> R:
         """Call the handler once, after its cost is reserved; the limit of its answer may be lower than requested.
@@ -431,7 +430,7 @@ class Attempt(Generic[R]):
         Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid
         for, ModelError for any other failure of the handler.
         """
-        name, pending = self._handler.name, self._pending
+        name, pending, self._started_at = self._handler.name, self._pending, self._time()
         record, request = await reserve(self._handler, pending)
         started_at = time.monotonic()
         cancellation = CancellationScope()
@@ -567,9 +566,8 @@ def validate_result(result: object, request: types.ModelRequest, result_type: ty
     if isinstance(result, types.TextResult):
         if not isinstance(result.text, str):
             raise ModelError(f"{name}: returned a text of type {type(result.text).__name__}")
-        text, tool_calls = sanitize_text(result.text, MAX_TEXT_LENGTH), result.tool_calls[:MAX_TOOL_CALLS]
-        is_bounded = text == result.text and len(tool_calls) == len(result.tool_calls)
-        return result if is_bounded else replace(result, text=text, tool_calls=tool_calls)
+        text = sanitize_text(result.text, MAX_TEXT_LENGTH)
+        return replace(result, text=text, tool_calls=result.tool_calls[:MAX_TOOL_CALLS])
     if isinstance(result, types.ImageResult) and not result.data and not result.url:
         raise ModelError(f"{name}: returned an image without data and URL")
     if isinstance(result, types.SpeechResult) and not result.audio:

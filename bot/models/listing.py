@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from bot.errors import ModelBusy, ModelError, ModelRefused
 from bot.models.types import ModelInfo
@@ -14,30 +15,23 @@ MAX_LISTED = 10
 LIST_TIMEOUT = 5.0  # seconds for the models of a server; the conversation does not depend on it
 
 
+@dataclass(eq=False, repr=False)
 class ModelListing:
     """The models of one server, fetched once; kept by the service that is connected to it.
 
     `provider` is the plugin's name. `wanted` are the models that settings name, by variable. `advice` says what
     to do about a model that the server has not; "{model}" in it is replaced by its name. `fetch` asks the
-    server and raises ModelError if it does not answer. `bot doctor` shows the `listing` of each service.
+    server and raises ModelError if it does not answer. `models` are by name, None until the server has listed them.
+    `bot doctor` shows the `listing` of each service.
     """
 
-    def __init__(
-        self,
-        fetch: Callable[[], Awaitable[Sequence[ModelInfo]]],
-        *,
-        provider: str,
-        host: str,
-        advice: str,
-        wanted: Mapping[str, str | None] | None = None,
-    ) -> None:
-        self._fetch = fetch
-        self._provider = provider
-        self._host = host
-        self._advice = advice
-        self._wanted = {variable: name for variable, name in (wanted or {}).items() if name}
-        # The models by name, once the server has listed them.
-        self.models: Mapping[str, ModelInfo] | None = None
+    fetch: Callable[[], Awaitable[Sequence[ModelInfo]]]
+    _: KW_ONLY
+    provider: str
+    host: str
+    advice: str
+    wanted: Mapping[str, str | None] | None = None
+    models: Mapping[str, ModelInfo] | None = None
 
     async def load(self) -> tuple[ModelInfo, ...]:
         """Return the models of the server, which is asked until it has listed them once.
@@ -47,9 +41,9 @@ class ModelListing:
         if self.models is None:
             try:
                 async with asyncio.timeout(LIST_TIMEOUT):
-                    models = await self._fetch()
+                    models = await self.fetch()
             except TimeoutError:
-                raise ModelBusy(f"{self._provider}: {self._host} has not listed its models in time") from None
+                raise ModelBusy(f"{self.provider}: {self.host} has not listed its models in time") from None
             self.models = {model.name: model for model in models}
         return tuple(self.models.values())
 
@@ -61,9 +55,9 @@ class ModelListing:
             logger.warning("%s; the models are listed when they are needed", error)
             return
         logger.info("%s", self.describe())
-        for variable, name in self._wanted.items():
-            if name not in names:
-                start = f"{self._provider}: {self._host} has no model {name!r} ({variable})"
+        for variable, name in (self.wanted or {}).items():
+            if name and name not in names:
+                start = f"{self.provider}: {self.host} has no model {name!r} ({variable})"
                 logger.warning(
                     "%s: %s", start, suggest(name, names, otherwise=self._advice_on(name)), extra={"once": True}
                 )
@@ -79,11 +73,12 @@ class ModelListing:
         """
         if self.models is None:
             return ""
-        names = [name for name in dict.fromkeys([*self._wanted.values(), *self.models]) if name in self.models]
-        listed = ", ".join(str(self.models[name]) for name in names[:MAX_LISTED])
-        if len(names) > MAX_LISTED:
-            listed += f" and {len(names) - MAX_LISTED} more"
-        return f"{self._provider}: models of {self._host}: {listed or 'none'}"
+        names = dict.fromkeys([*(self.wanted or {}).values(), *self.models])
+        models = [str(self.models[name]) for name in names if name and name in self.models]
+        listed = ", ".join(models[:MAX_LISTED])
+        if len(models) > MAX_LISTED:
+            listed += f" and {len(models) - MAX_LISTED} more"
+        return f"{self.provider}: models of {self.host}: {listed or 'none'}"
 
     async def find_text_model(self, default: str, variables: str) -> str:
         """Return the model to use where no setting names one: the only model for text that the server has.
@@ -103,7 +98,7 @@ class ModelListing:
         if len(names) == 1:
             return names[0]
         self.models = None  # so that the next call finds what was changed meanwhile
-        start = f"{self._provider}: {self._host} has"
+        start = f"{self.provider}: {self.host} has"
         if not names:
             raise ModelRefused(f"{start} no model for text: {self._advice_on('NAME')}")
         unknown = f" and not {default}" if default else ""
@@ -112,4 +107,4 @@ class ModelListing:
         )
 
     def _advice_on(self, name: str) -> str:
-        return self._advice.replace("{model}", name)
+        return self.advice.replace("{model}", name)

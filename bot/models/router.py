@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -65,15 +65,15 @@ MAX_CALLS = 24  # of one search
 INDEX = re.compile(r"(?:tools|functions?|function_?declarations)\W{1,4}(\d+)", re.IGNORECASE)
 
 
+@dataclass(slots=True, eq=False)
 class RefusedTools:
     """The tools that the provider behind one handler refuses; they are left out of all later requests.
 
     A provider refuses a whole request for the schema of one tool, and does not always say which one it is.
     """
 
-    def __init__(self, provider: str) -> None:
-        self._provider = provider
-        self._refused: set[str] = set()
+    _provider: str
+    _refused: set[str] = field(default_factory=set)
 
     async def call(self, request: types.TextRequest, send: Callable[[types.TextRequest], Awaitable[R]]) -> R:
         """Return what `send` returns for the request without the tools that are refused.
@@ -339,34 +339,34 @@ class HandlerClient:
     """Calls one handler of a router, with a limit of concurrent calls, which their owners share."""
 
     def __init__(self, handler: ModelHandler, router: "ModelRouter") -> None:
-        self.handler, self._router, self._policy = handler, router, router._policy
+        self.handler, self._router, self._policy = handler, router, router.policy
         self.health = HandlerHealth(handler, self._policy.time)
         self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
 
-    async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
+    async def call(self, pending: PendingCall[R]) -> R:
+        """Call the handler and retry while it is busy; for a shorter time if another follows. An invalid answer is
         retried once, an unreachable server never. Tools that the provider refuses are left out. While the handler
-        rests after failures, a call waits for it as long as it could be retried; not with `has_next`.
+        rests after failures, a call waits for it as long as it could be retried, unless another follows.
 
         Raises ModelUnavailable if it stays busy or rests, ModelError for other failures of the handler.
         """
         try:
             while True:
-                pending = await self._wait_for_health(pending, has_next=has_next)
-                owners, size = self._router._list_owners(), count_bytes(pending.request)
+                pending = await self._wait_for_health(pending)
+                owners, size = self._router.list_owners(), count_bytes(pending.request)
                 # The memory first: what holds some, such as an attachment, also waits for a slot.
                 async with self._policy.memory.hold(size), self._slots.hold(owners):
                     if self.health.find_obstacle():  # it came while the call waited for its slot
                         continue
                     with self.health.guard():
-                        return await self._send(pending, has_next=has_next)
+                        return await self._send(pending)
         except MemoryLimitReached as error:
             raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
 
-    async def _wait_for_health(self, pending: PendingCall[R], *, has_next: bool) -> PendingCall[R]:
+    async def _wait_for_health(self, pending: PendingCall[R]) -> PendingCall[R]:
         """Wait until the handler may be called, and return the call with the time that it has waited.
 
         Raises ModelUnavailable once it has waited as long as retries may take, at once if a trial call comes too late
@@ -375,7 +375,7 @@ class HandlerClient:
         if not self.health.find_obstacle():
             return pending
         monotonic = self._policy.time.monotonic
-        can_wait = not has_next and pending.max_retries is None and self._policy.max_retries > 0
+        can_wait = not pending.has_next and pending.max_retries is None and self._policy.max_retries > 0
         end_time = monotonic() + MAX_RETRY_SECONDS - pending.waited_seconds if can_wait else -inf
         started_at = monotonic()
         async with self._router.leave_slot():
@@ -383,7 +383,7 @@ class HandlerClient:
                 left, delay = end_time - monotonic(), self.health.find_delay()
                 if left <= 0 or delay > left:
                     raise ModelUnavailable(obstacle)
-                self._router._on_retry(self.handler, ModelUnavailable(obstacle), delay)
+                self._router.on_retry(self.handler, ModelUnavailable(obstacle), delay)
                 await self.health.wait(delay or left)
         return replace(pending, waited_seconds=pending.waited_seconds + monotonic() - started_at)
 
@@ -396,17 +396,17 @@ class HandlerClient:
             except Exception as error:  # the call itself reports what is wrong with the server
                 logger.debug("%s: the model is not described: %s", self.handler.name, error)
         key = (self.handler.name, (info and info.name) or self.handler.type)
-        profile = self._router._profiles.setdefault(key, ModelProfile(self.handler.name))
+        profile = self._router.profiles.setdefault(key, ModelProfile(self.handler.name))
         if info is not None:
             profile.update(info)
         return profile
 
-    async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
+    async def _send(self, pending: PendingCall[R]) -> R:
         profile = await self.profile()
         named = pending.request.model if isinstance(pending.request, types.TextRequest) else ""
         pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
         if not isinstance(pending.request, types.TextRequest):
-            return await self._retry(pending, profile, has_next=has_next)
+            return await self._retry(pending, profile)
         prompt_bytes = count_prompt_bytes(pending.request) if profile.window is not None else 0
         max_bytes = profile.max_prompt_bytes(pending.request)
         if max_bytes is not None and prompt_bytes > max_bytes:
@@ -415,10 +415,9 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        async def send(request: types.TextRequest, min_tokens: int) -> R:
+        def send(request: types.TextRequest, min_tokens: int) -> Awaitable[R]:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
-            limited = replace(pending, request=request, min_tokens=min_tokens)
-            return await self._retry(limited, profile, has_next=has_next)
+            return self._retry(replace(pending, request=request, min_tokens=min_tokens), profile)
 
         request = profile.with_limit(pending.request, prompt_bytes)
         thought_before, factor = profile.thinks, profile.factor
@@ -443,10 +442,10 @@ class HandlerClient:
         first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
         if isinstance(pending.request, types.TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
-        queue = self._router._queues.setdefault(self.handler.name, []) if profile.is_local else None
+        queue = self._router.queues.setdefault(self.handler.name, []) if profile.is_local else None
         attempt = Attempt(self.handler, pending, self._policy, first_seconds, queue, self.health.model)
         try:
-            result = await attempt.run(self._router._reserve)
+            result = await attempt.run(self._router.reserve)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
@@ -467,7 +466,7 @@ class HandlerClient:
                 profile.learn_speed(prompt_bytes, attempt.first_piece_seconds)
         return result
 
-    async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
+    async def _retry(self, pending: PendingCall[R], profile: ModelProfile) -> R:
         policy, failed = self._policy, failed_attempts.get() or FailedAttempts()
         max_retries = policy.max_retries
         if pending.max_retries is not None:
@@ -480,10 +479,10 @@ class HandlerClient:
                 failures += 1
                 self.health.record_failure(error)
                 elapsed = pending.waited_seconds + policy.time.monotonic() - started_at
-                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=pending.has_next)
                 if delay is None or failed.is_enough(max_retries):
                     raise
-                self._router._on_retry(self.handler, error, delay)
+                self._router.on_retry(self.handler, error, delay)
             except InvalidAnswer:
                 if has_invalid or failed.is_enough(max_retries):
                     raise
@@ -520,53 +519,38 @@ def ends_too_early(result: types.TextResult) -> bool:
     return not (result.tool_calls or (reply.actions and reply.is_complete))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
     `reserve` is awaited before every attempt and returns the function that records it, failed or not, and the request
     with a limit of its answer that the budget can pay for. `on_retry` is called before a busy handler is called again,
-    with its error and the delay in seconds; `record` counts other calls. `list_owners` returns for whom a call is
-    made; many calls of one owner leave room for those of others. `sampling` fills in what a text request of a type
-    leaves open. `answer_form` is the operator's choice of the form of answers. Texts are returned storable and bounded,
-    vectors finite and as many as
-    texts. `leave_slot` gives a context in which a call waits while its handler rests after failures.
+    with its error and the delay in seconds. `record` counts a call of a paid service that is no model, such as a
+    search, for the room and the person of the run; it costs what MODEL_PRICES says under the name of its model, else
+    what the call itself says. `list_owners` returns for whom a call is made; many calls of one owner leave room for
+    those of others. `sampling` fills in what a text request of a type leaves open. `answer_form` is the operator's
+    choice of the form of answers. Texts are returned storable and bounded, vectors finite and as many as texts.
+    `leave_slot` gives a context in which a call waits while its handler rests after failures. What is known of models
+    is in `profiles`, by plugin and model; attempts at servers on this machine in `queues`, by plugin.
     """
 
-    def __init__(
-        self,
-        *,
-        reserve: Reserve,
-        on_retry: OnRetry = lambda handler, error, delay: None,
-        record: Callable[[ModelCall], None] = lambda call: None,
-        list_owners: ListOwners = tuple,
-        policy: CallPolicy | None = None,
-        sampling: Mapping[ModelType, Mapping[str, Any]] | None = None,
-        answer_form: AnswerFormSetting = AnswerFormSetting.AUTO,
-    ) -> None:
-        self._policy = policy or CallPolicy()
-        self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
-        self._reserve = reserve
-        self._on_retry = on_retry
-        self._record = record
-        self._list_owners = list_owners
-        self._profiles: dict[tuple[str, str], ModelProfile] = {}  # by plugin and model
-        self._queues: dict[str, list[Attempt[Any]]] = {}  # of servers on this machine, by plugin
-        self._sampling = sampling or {}
-        self._answer_form = answer_form
-        self.leave_slot: LeaveSlot = nullcontext
+    reserve: Reserve
+    on_retry: OnRetry = lambda handler, error, delay: None
+    record: Callable[[ModelCall], None] = lambda call: None
+    list_owners: ListOwners = tuple
+    policy: CallPolicy = field(default_factory=CallPolicy)
+    sampling: Mapping[ModelType, Mapping[str, Any]] = field(default_factory=dict)
+    answer_form: AnswerFormSetting = AnswerFormSetting.AUTO
+    leave_slot: LeaveSlot = nullcontext
+    profiles: dict[tuple[str, str], ModelProfile] = field(default_factory=dict)
+    queues: dict[str, list[Attempt[Any]]] = field(default_factory=dict)
+    _clients: defaultdict[ModelType, list[HandlerClient]] = field(default_factory=lambda: defaultdict(list))
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
         clients = self._clients[handler.type]
         clients.append(HandlerClient(handler, self))
         clients.sort(key=lambda client: -client.handler.priority)
-
-    def record(self, call: ModelCall) -> None:
-        """Count a call of a paid service that is no model, such as a search, for the room and the person of the run.
-
-        It costs what MODEL_PRICES says under the name of its model, else what the call itself says.
-        """
-        self._record(call)
 
     def statuses(self) -> list[ModelStatus]:
         """Return how every handler has answered, in the order in which those of a type are called."""
@@ -586,8 +570,8 @@ class ModelRouter:
 
         The operator says so, or the first handler for this type makes a model write JSON by a schema.
         """
-        if self._answer_form is not AnswerFormSetting.AUTO:
-            return self._answer_form is AnswerFormSetting.JSON
+        if self.answer_form is not AnswerFormSetting.AUTO:
+            return self.answer_form is AnswerFormSetting.JSON
         questions = [client.handler.can_write_json for client in self._candidates(kind)[:1]]
         return any(question is not None and question() for question in questions)
 
@@ -604,8 +588,8 @@ class ModelRouter:
 
     async def writes_plain_text(self, kind: ModelType) -> bool:
         """Return whether answers are requested as plain text: the operator says so, or the model is too small."""
-        if self._answer_form is not AnswerFormSetting.AUTO:
-            return self._answer_form is AnswerFormSetting.TEXT
+        if self.answer_form is not AnswerFormSetting.AUTO:
+            return self.answer_form is AnswerFormSetting.TEXT
         profile = await self.profile(kind)
         return profile is not None and profile.is_tiny
 
@@ -615,7 +599,7 @@ class ModelRouter:
         Raises ModelUnavailable with every handler's failure, or the only ModelError there was; ModelRefused
         if all have refused; PromptTooLong if the prompt is too long for all that are reachable.
         """
-        values = self._sampling.get(kind, {})
+        values = self.sampling.get(kind, {})
         missing = {name: value for name, value in values.items() if getattr(request, name) is None}
         return await self._call(kind, replace(request, **missing) if missing else request, types.TextResult)
 
@@ -719,7 +703,7 @@ class ModelRouter:
         errors: list[ModelError] = []
         for number, (client, call) in enumerate(attempts, start=1):
             try:
-                return await client.call(call, has_next=number < len(attempts))
+                return await client.call(replace(call, has_next=number < len(attempts)))
             except BudgetSpent:
                 raise
             except ModelError as error:

@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import Field
 
 from bot.concurrency.tasks import crash_point
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver, World
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, TakeOver, World
 from bot.domain.inbound import ErasureResult
 from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import DROPPED_CAUSE, CostEntry, Delivery, DeliveryState
@@ -34,8 +34,7 @@ from bot.operate.rooms import (
 from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
 from bot.outbound.proposals import ProposalDecision, Proposals
 from bot.settings import room_setting
-from bot.store.lists import ListStore
-from bot.store.protocols import CacheStore, LogKind, Store
+from bot.store.protocols import LogKind, Store
 from bot.text import sanitize_name, shorten
 from bot.user_texts import user_text
 
@@ -210,7 +209,7 @@ class Operations:
     """
 
     agent_id: UUID
-    _store: Store
+    store: Store
     conversations: ConversationReader
     undelivered: UndeliveredParts
     people: People
@@ -250,24 +249,14 @@ class Operations:
             store.costs.add,
         )
 
-    @property
-    def cache(self) -> CacheStore:
-        """Small values by key."""
-        return self._store.cache
-
-    @property
-    def lists(self) -> ListStore:
-        """Lists of rooms, messages and deliveries, page by page."""
-        return self._store.lists
-
     async def describe_parts(
         self, parts: Sequence[Delivery], name_room: NameRoom = name_room
     ) -> list[UndeliveredPartBody]:
         """Return parts with what belongs to them, by a fixed number of queries."""
-        rooms = await self._store.lists.rooms_by_id({part.room_id for part in parts})
-        replies = await self._store.memories.memories({part.memory_id for part in parts})
+        rooms = await self.store.lists.rooms_by_id({part.room_id for part in parts})
+        replies = await self.store.memories.memories({part.memory_id for part in parts})
         answered = {reply.id: reply.content.in_reply_to for reply in replies.values()}
-        receipts = await self._store.lists.receipts_of({message_id for message_id in answered.values() if message_id})
+        receipts = await self.store.lists.receipts_of({message_id for message_id in answered.values() if message_id})
         bodies = []
         for part in parts:
             room, message_id = rooms.get(part.room_id), answered.get(part.memory_id)
@@ -291,7 +280,7 @@ class Operations:
 
     async def count_parts(self) -> PartCounts:
         """Count the parts that wait, are held and have failed."""
-        counts = await self._store.lists.count_deliveries(without_cause=DROPPED_CAUSE)
+        counts = await self.store.lists.count_deliveries(without_cause=DROPPED_CAUSE)
         return PartCounts.model_validate(
             {
                 name: sum(counts.get(state, 0) for state in DELIVERY_STATES[PartState(name)])
@@ -312,12 +301,12 @@ class Operations:
         self, *, state: ProposalState | None = ProposalState.WAITING, limit: int = 100, name_room: NameRoom = name_room
     ) -> list[DraftBody]:
         """Return the latest drafts, oldest first: those that wait, or those in another state, None for all."""
-        found = await self._store.ledger.proposals(state=state, limit=limit)
+        found = await self.store.ledger.proposals(state=state, limit=limit)
         return await self._describe_drafts(found, name_room)
 
     async def has_draft(self, draft_id: str) -> bool:
         """Return whether there is a draft with this id, whatever became of it."""
-        return await self._store.ledger.proposal(draft_id) is not None
+        return await self.store.ledger.proposal(draft_id) is not None
 
     async def decide_draft(
         self,
@@ -337,10 +326,10 @@ class Operations:
         return DraftDecision(id=draft_id, is_done=made.is_done, note=made.note, draft=draft)
 
     async def _describe_drafts(self, found: Sequence[Proposal], name_room: NameRoom) -> list[DraftBody]:
-        rooms = await self._store.lists.rooms_by_id({proposal.room_id for proposal in found})
+        rooms = await self.store.lists.rooms_by_id({proposal.room_id for proposal in found})
         message_ids = {proposal.message_id for proposal in found if proposal.message_id is not None}
-        messages = await self._store.memories.memories(message_ids)
-        authors = await self._store.entities.entities({message.entity_id for message in messages.values()})
+        messages = await self.store.memories.memories(message_ids)
+        authors = await self.store.entities.entities({message.entity_id for message in messages.values()})
         bodies = []
         for proposal in found:
             room = rooms.get(proposal.room_id)
@@ -380,7 +369,7 @@ class Operations:
     async def forget_person(self, entity_id: UUID, *, source: str) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         result = await self.erase(entity_id)
-        await self.people.log_erasure(entity_id, source=source)
+        await self.people.log_decision("FORGET_PERSON", {"person": str(entity_id)}, source)
         return ForgottenResponse.build(result, id=entity_id, costs=result.costs)
 
     async def ignore_person(self, entity_id: UUID, *, is_ignored: bool, source: str) -> IgnoredResponse:
@@ -396,13 +385,14 @@ class Operations:
             now = datetime.now(UTC)
             await self.ignore(MarkedPerson(entity_id, mark, entity.platform, entity.external_id, origin, now))
         else:
-            await self._store.marks.remove(entity_id, mark, origin)
-        await self.people.log_ignoring(entity_id, is_ignored=is_ignored, source=source)
+            await self.store.marks.remove(entity_id, mark, origin)
+        action = "IGNORE_PERSON" if is_ignored else "READ_PERSON"
+        await self.people.log_decision(action, {"person": str(entity_id)}, source)
         return IgnoredResponse(id=entity_id, ignored_by=[str(origin) for origin in self.people.ignored_by(entity_id)])
 
     def take_overs(self) -> list[TakeOverBody]:
         """Return the take-overs that hold, the oldest first."""
-        held = sorted(self._store.take_overs.current.values(), key=lambda item: item.since)
+        held = sorted(self.store.take_overs.current.values(), key=lambda item: item.since)
         return [TakeOverBody.build(item) for item in held]
 
     async def take_over(
@@ -423,7 +413,7 @@ class Operations:
 
     async def give_back(self, room_id: UUID, person_id: UUID | None = None, *, source: str) -> list[TakeOverBody]:
         """End the take-over of a room or a person there, else those of all people there; return what has ended."""
-        ended = await end_take_overs(self._store, room_id, person_id, datetime.now(UTC))
+        ended = await end_take_overs(self.store, room_id, person_id, datetime.now(UTC))
         for take_over in ended:
             await self._log_take_over("GIVE_BACK", take_over, source)
         return [TakeOverBody.build(item) for item in ended]
@@ -433,7 +423,7 @@ class Operations:
 
         Raises LookupError for an unknown room.
         """
-        return await describe_instructions(self._store, rooms, await self._find_room(room_id))
+        return await describe_instructions(self.store, rooms, await self._find_room(room_id))
 
     async def set_instructions(
         self,
@@ -449,16 +439,16 @@ class Operations:
         Raises SettingError for a value that does not fit, LookupError for an unknown room.
         """
         room = await self._find_room(room_id)
-        await change_instructions(self._store, room, values, now=datetime.now(UTC), source=source, of_world=of_world)
-        return await describe_instructions(self._store, rooms, room)
+        await change_instructions(self.store, room, values, now=datetime.now(UTC), source=source, of_world=of_world)
+        return await describe_instructions(self.store, rooms, room)
 
     async def set_room_setting(
         self, world: World, room: Room, name: str, value: str, *, source: str, by_id: UUID | None = None
     ) -> None:
         """Store a setting of a room, and the room where its world is not known yet; the log of decisions shows it."""
-        if await self._store.worlds.world(world.id) is None:
-            await self._store.worlds.save_world(world, [room])
-        await self._store.worlds.set_setting(world.id, room_setting(name, room.id), value)
+        if await self.store.worlds.world(world.id) is None:
+            await self.store.worlds.save_world(world, [room])
+        await self.store.worlds.set_setting(world.id, room_setting(name, room.id), value)
         body = {
             "action": f"SET_{name}",
             "allowed": True,
@@ -468,7 +458,7 @@ class Operations:
             "arguments": {name: value},
             "event": source,
         }
-        await self._store.logs.log(LogKind.AUTHORIZATION, body, entity_id=by_id)
+        await self.store.logs.log(LogKind.AUTHORIZATION, body, entity_id=by_id)
 
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
         """Send what a person wrote as the bot's account, marked as theirs; once for each `key`.
@@ -483,20 +473,11 @@ class Operations:
         return SaidResponse(message_id=None if message is None else message.id)
 
     async def _find_room(self, room_id: UUID) -> Room:
-        room = await self._store.worlds.room(room_id)
+        room = await self.store.worlds.room(room_id)
         if room is None:
             raise LookupError(f"there is no room {room_id}")
         return room
 
     async def _log_take_over(self, action: str, take_over: TakeOver, source: str) -> None:
-        body = {
-            "action": action,
-            "allowed": True,
-            "reason": "",
-            "role": Role.OWNER.value,
-            "actors": [],
-            "world": "",
-            "arguments": {"room": str(take_over.room_id), "person": str(take_over.person_id or "")},
-            "event": source,
-        }
-        await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=take_over.room_id)
+        arguments = {"room": str(take_over.room_id), "person": str(take_over.person_id or "")}
+        await self.people.log_decision(action, arguments, source, take_over)

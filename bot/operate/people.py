@@ -9,9 +9,10 @@ import asyncio
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -185,17 +186,13 @@ class People:
                 embedded = await self._models.embed([text])
                 corrected = replace(corrected, embedding=embedded.vectors[0], embedding_model=embedded.model)
         await self._store.memories.add([corrected])
-        await self._log("CORRECT_FACT", {"fact": str(fact.id)}, source, fact)
+        await self.log_decision("CORRECT_FACT", {"fact": str(fact.id)}, source, fact)
         return corrected
 
     async def delete_fact(self, fact: Memory, *, source: str) -> None:
         """Delete a fact."""
         await self._store.memories.remove([fact.id])
-        await self._log("DELETE_FACT", {"fact": str(fact.id)}, source, fact)
-
-    async def log_erasure(self, entity_id: UUID, *, source: str) -> None:
-        """Record that an operator had a person's data deleted, which `EditReporter.erase_entity` does."""
-        await self._log("FORGET_PERSON", {"person": str(entity_id)}, source)
+        await self.log_decision("DELETE_FACT", {"fact": str(fact.id)}, source, fact)
 
     def is_muted(self, entity_id: UUID) -> bool:
         """Return whether a person's messages are stored and not answered."""
@@ -209,7 +206,7 @@ class People:
             await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
             self._muted.clear()
             self._muted.update(muted)
-        await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
+        await self.log_decision("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
     def is_minor(self, entity_id: UUID) -> bool:
         """Return whether a person is marked as a minor."""
@@ -226,7 +223,7 @@ class People:
             await marks.save(environment.MarkedPerson(entity.id, mark, *account, origin, self._clock()))
         else:
             await marks.remove(entity.id, mark, origin)
-        await self._log("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
+        await self.log_decision("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
 
     async def last_notice(self, entity_id: UUID) -> GivenNotice | None:
         """Return when a person was last told that an AI writes, and whether that has arrived; None if never."""
@@ -253,27 +250,25 @@ class People:
         """Return the marks of all people, the latest first."""
         return self._store.marks.find()
 
-    async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
-        """Record that an operator has set whether a person is read."""
-        await self._log("IGNORE_PERSON" if is_ignored else "READ_PERSON", {"person": str(entity_id)}, source)
-
     def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""
         return _read_memories(self._store, entity_id)
 
-    async def _log(self, action: str, arguments: Mapping[str, Any], source: str, fact: Memory | None = None) -> None:
-        """Record who changed something, without the text that was changed."""
+    async def log_decision(
+        self, action: str, arguments: Mapping[str, Any], source: str, place: Memory | environment.TakeOver | None = None
+    ) -> None:
+        """Record what an operator changed, where they did it, and of which room, without the text that was changed."""
         body = {
             "action": action,
             "allowed": True,
             "reason": "",
             "role": environment.Role.OWNER.value,
             "actors": [],
-            "world": "" if fact is None else str(fact.world_id),
+            "world": str(place.world_id) if isinstance(place, Memory) else "",
             "arguments": dict(arguments),
             "event": source,
         }
-        room_id = None if fact is None else fact.room_id
+        room_id = None if place is None else place.room_id
         await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=room_id)
 
 
@@ -299,17 +294,6 @@ tasks.json          what is to be done for you later
 log.jsonl           what was allowed or refused to you: the latest {log_entries} entries
 uploads/            files that you uploaded
 """
-
-
-@dataclass(slots=True)
-class ArchiveCounts:
-    """How many items of each type an archive holds, by the name of its file."""
-
-    items: dict[str, int] = field(default_factory=dict)
-
-    def add(self, name: str, number: int) -> None:
-        """Count items of a file."""
-        self.items[name] = self.items.get(name, 0) + number
 
 
 class ArchiveTooLarge(BotError):
@@ -338,8 +322,8 @@ async def write_person_archive(
     max_bytes: int | None = None,
     with_hidden: bool = False,
     clock: Clock = system_clock,
-) -> ArchiveCounts:
-    """Write a ZIP with everything that is stored about a person to `file`; return what it holds.
+) -> Counter[str]:
+    """Write a ZIP with everything that is stored about a person to `file`; return how many items each kind has.
 
     `redact` removes secrets from texts. `uploads` is the folder of uploaded files. Of other people it names ids only.
     The words of one who is not read are in it `with_hidden`, for themselves. Raises ArchiveTooLarge above `max_bytes`.
@@ -372,14 +356,14 @@ class _ArchiveWriter:
     ) -> None:
         self._archive, self._file = archive, file
         self._redact, self._max_bytes = redact, max_bytes
-        self.counts = ArchiveCounts()
+        self.counts = Counter[str]()
 
     async def add_text(self, name: str, text: str) -> None:
         await asyncio.to_thread(self._archive.writestr, name, self._redact(text).encode("utf-8", "replace"))
         self._check_size()
 
     async def add_json(self, name: str, value: list[dict[str, Any]] | dict[str, Any]) -> None:
-        self.counts.add(name, len(value) if isinstance(value, list) else 1)
+        self.counts[name] += len(value) if isinstance(value, list) else 1
         await self.add_text(name, json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
     async def add_lines(self, name: str, pages: AsyncIterator[Iterable[dict[str, Any]]]) -> None:
@@ -387,13 +371,13 @@ class _ArchiveWriter:
         with self._archive.open(name, "w") as target:
             async for page in pages:
                 lines = [self._redact(json.dumps(item, ensure_ascii=False, default=str)) for item in page]
-                self.counts.add(name, len(lines))
+                self.counts[name] += len(lines)
                 text = "".join(f"{line}\n" for line in lines)
                 await asyncio.to_thread(target.write, text.encode("utf-8", "replace"))
                 self._check_size()
 
     async def add_file(self, name: str, path: Path) -> None:
-        self.counts.add("uploads", 1)
+        self.counts["uploads"] += 1
         await asyncio.to_thread(self._archive.write, path, name)
         self._check_size()
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from bot import Agent, Plugin, Secret, Settings, SettingsModel
+from bot import Plugin, Secret, Settings, SettingsModel
 from bot.models import ModelError, ModelInfo
 from bot.models import openai_compatible as api
 from bot.platform import BaseUrl
@@ -89,12 +89,7 @@ class OllamaClient(api.CompatibleClient):
     provider = "ollama"
     settings_type = OllamaSettings
     lists_at_start = True
-
-    def __init__(self, agent: Agent) -> None:
-        settings = agent.settings.load(OllamaSettings)
-        super().__init__(
-            agent, settings, wanted={field.upper(): name for field, name in settings if field.endswith("_model")}
-        )
+    listed = ("SMALL", "MEDIUM", "LARGE", "EMBEDDING", "IMAGE_DESCRIPTION")
 
     @classmethod
     def endpoint_for(cls, settings: Any, capability: str = "") -> api.Endpoint:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bot import Agent, Plugin, Secret, Settings, SettingsModel
+from bot import Plugin, Secret, Settings, SettingsModel
 from bot.models import ImageDescriptionRequest, ModelRefused, TextResult
 from bot.models import openai_compatible as api
 from bot.platform import BaseUrl
@@ -59,12 +59,7 @@ class OpenRouterClient(api.CompatibleClient):
     provider = "openrouter"
     settings_type = OpenRouterSettings
     lists_at_start = True
-
-    def __init__(self, agent: Agent) -> None:
-        settings = agent.settings.load(OpenRouterSettings)
-        sizes = ("large", "medium", "small", "image")  # the list has no embedding models
-        wanted = {f"OPENROUTER_{size.upper()}_MODEL": self.model_for(settings, size) for size in sizes}
-        super().__init__(agent, settings, wanted=wanted)
+    listed = ("LARGE", "MEDIUM", "SMALL", "IMAGE")  # the list has no embedding models
 
     @classmethod
     def endpoint_for(cls, settings: Any, capability: str = "") -> api.Endpoint:

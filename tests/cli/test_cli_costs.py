@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.cli.commands.why import CostReport, GroupBy, format_dollars
+from bot.cli.commands.why import format_dollars
 from bot.cli.main import entry
 from bot.domain.ids import new_id
 from bot.domain.ledger import CostEntry
@@ -93,9 +93,10 @@ def test_conflicting_options_are_usage_errors(capsys: Out) -> None:
     assert "--by and --days need --costs" in capsys.readouterr().err
 
 
-def test_without_costs_the_sum_is_zero_and_a_period_of_a_day_is_today() -> None:
-    none = CostReport(1, GroupBy.DAY, CostEntry(today(), ""), ())
-    assert none.total_line() == "today (UTC): $0, 0 calls, 0 tokens in, 0 out"
+def test_without_costs_the_sum_is_zero_and_a_period_of_a_day_is_today(capsys: Out) -> None:
+    store_costs()
+    assert entry(["why", "-c", FILE, "--costs", "--days", "1"]) == 0
+    assert capsys.readouterr().out == "today (UTC): $0, 0 calls, 0 tokens in, 0 out\n"
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,15 @@ from bot.cli.characters import (
 )
 from bot.cli.operator import CheckResult, WrittenCharacter, check_file, write_exported, write_imported, write_starter
 from bot.cli.options import AsJson, Output, examples, new_group, print_json, working
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import require_storage, run_with
+from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
+from bot.cli.running_bot import open_store, run_with
 from bot.errors import CharacterError, ConfigError, PluginError
 from bot.imports import elizaos, sillytavern
 from bot.imports.history import History, ImportReport, store_history
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
-from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins, find_location, read_plugin_source
-from bot.text import strip_terminal_codes, translate, translate_message
+from bot.text import translate, translate_message
 
 DEFAULT_NAME, HERE = "Ada", Path()
 
@@ -70,7 +69,8 @@ def trust(
         ended = trusted.revoke(revoke)
         if not ended:
             raise PluginError(f"{revoke}: none of its code was trusted; `bot character trust --list` shows what is")
-        print("\n".join(strip_terminal_codes(f"no longer trusted: {entry.plugin}") for entry in ended))
+        for entry in ended:
+            print_line(f"no longer trusted: {entry.plugin}")
     for path in files or ():
         _trust(path, trusted)
     return Exit.OK
@@ -128,22 +128,22 @@ def export(
 ) -> int:
     """Write a character as an elizaOS file or a SillyTavern card."""
     written = write_exported(file, to, is_card=card, picture=picture)
-    print(strip_terminal_codes(f"wrote {written}"))
+    print_line(f"wrote {written}")
     return Exit.OK
 
 
 def _print_result(result: CheckResult) -> None:
     if result.loaded is not None and not result.error:
         report = result.loaded.report
-        print(strip_terminal_codes(f"{result.path}: ok: {result.loaded.character.name} ({report.format})"))
+        print_line(f"{result.path}: ok: {result.loaded.character.name} ({report.format})")
         for line in (*report.format_lines(), *(f"plugin   {note}" for note in result.plugins)):
-            print(strip_terminal_codes(f"  {line}"))
+            print_line(f"  {line}")
         command = f"bot character trust {shlex.quote(str(result.path))}"
         for source in result.code:
             state = "trusted" if source in result.trusted_code else f"runs only after `{command}`"
-            print(strip_terminal_codes(f"  code     {source.name}: {source.location}, {source.summary}: {state}"))
+            print_line(f"  code     {source.name}: {source.location}, {source.summary}: {state}")
         for line in format_sections(result.sections):
-            print(strip_terminal_codes(f"  prompt   {line}"))
+            print_line(f"  prompt   {line}")
     else:
         print_notice(f"bot: {result.error_text}", allowed="\n")
 
@@ -155,9 +155,9 @@ def _trust(path: Path, trusted: TrustedPlugins) -> None:
         sources, character, owner = read_local_plugins(path, load_character(path)), path, str(path)
     trusted.trust(sources, character)
     if not sources:
-        print(strip_terminal_codes(f"{path} brings no code: there is nothing to trust"))
+        print_line(f"{path} brings no code: there is nothing to trust")
     for source in sources:
-        print(strip_terminal_codes(f"trusted for {owner}: {source.name}: {source.location}, {source.summary}"))
+        print_line(f"trusted for {owner}: {source.name}: {source.location}, {source.summary}")
 
 
 def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
@@ -168,7 +168,7 @@ def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
         except PluginError as error:
             state = str(error)
         owner = entry.character or "any character in its folder"
-        print(strip_terminal_codes(f"{entry.plugin} for {owner}: {entry.summary}: {state}"))
+        print_line(f"{entry.plugin} for {owner}: {entry.summary}: {state}")
     if not entries:
         print("no code is trusted but that of installed plugins")
 
@@ -188,7 +188,7 @@ def import_elizaos(
         is_url = source.startswith(("postgres://", "postgresql://"))
         database = asyncio.run(elizaos.read_server(source)) if is_url else elizaos.read_dump(Path(source))
         found = elizaos.choose_agent(database, [agent] if agent else [config.name])
-        report = _store(config, elizaos.build_history(database, found, config.agent_config.agent_id))
+        report = _store(config, elizaos.build_history(database, found, config.agent_id))
     return _report(report, {"agent": found["name"]}, [f"{found['name']} of elizaOS is {config.name} here"])
 
 
@@ -228,7 +228,7 @@ def import_sillytavern(
         lost = [note for item in written for note in item.lost()]
         characters.append({"name": name, "file": str(file), "lost": lost})
         lines += [*(f"{name}: {note}" for note in lost), f"{name}: talk to it with: bot chat -c {file}"]
-        stored = _store(config, sillytavern.build_history(card, config.agent_config.agent_id, build))
+        stored = _store(config, sillytavern.build_history(card, config.agent_id, build))
         report.taken += stored.taken
         report.left += stored.left
     document: dict[str, object] = {"characters": characters, "personas": found.personas, "notes": found.notes}
@@ -236,9 +236,7 @@ def import_sillytavern(
 
 
 def _store(config: CharacterConfig, history: History) -> ImportReport:
-    agent_id, schemas = config.agent_config.agent_id, collect_schemas(config.plugins)
-    opened = require_storage(config).open(agent_id, config.settings, schemas)
-    return run_with(config, opened, lambda store: store_history(store, history))
+    return run_with(config, open_store(config), lambda store: store_history(store, history))
 
 
 def _report(report: ImportReport, document: dict[str, object], before: list[str]) -> Output:

@@ -15,13 +15,14 @@ from bot.cli.commands.why import explain_receipt
 from bot.cli.options import CharacterFile, announce_start, examples, new_command
 from bot.cli.process import shutdown
 from bot.cli.process.watchdog import run_watchdog
+from bot.cli.running_bot import open_store
 from bot.commands.dispatcher import format_unknown_command
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
-from bot.plugin_system.plugin import collect_schemas, find_storage
+from bot.plugin_system.plugin import find_storage
 from bot.runtime.character_reload import AgentConfig
 from bot.text import find_closest, is_blank, translate, translate_message
 
@@ -84,14 +85,11 @@ async def _run_chat(config: characters.CharacterConfig, spec: AdapterSpec) -> in
 @asynccontextmanager
 async def _with_store(config: characters.CharacterConfig) -> AsyncIterator[AgentConfig]:
     """Open the store; use memory, with a notice, if another process uses the database."""
-    agent_config, storage = config.agent_config, find_storage(config.plugins)
-    schemas = collect_schemas(config.plugins)
+    agent_config = config.agent_config
     async with AsyncExitStack() as stack:
-        if storage is not None:
+        if find_storage(config.plugins) is not None:
             try:
-                store = await stack.enter_async_context(
-                    storage.open(agent_config.agent_id, agent_config.settings, schemas)
-                )
+                store = await stack.enter_async_context(open_store(config))
             except StoreInaccessible as error:
                 shutdown.print_notice(translate("this conversation is not stored: {cause}", cause=error))
                 store = bot.store.InMemoryStore(agent_config.clock)

@@ -12,9 +12,8 @@ import typer
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.options import AsJson, CharacterFile, CharacterFiles, Output, examples, new_command, print_json
 from bot.cli.process.shutdown import Exit, UsageError, print_line
-from bot.cli.running_bot import ANY_STATUS, find_running_bot, read_store, require_storage, run_with
+from bot.cli.running_bot import ANY_STATUS, find_running_bot, open_store, read_store, run_with
 from bot.errors import ConfigError, TemporaryError
-from bot.plugin_system.plugin import collect_schemas
 from bot.store.ledger import Members
 from bot.store.protocols import Store
 
@@ -57,7 +56,7 @@ def _reload(config: CharacterConfig) -> Mapping[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"no running bot was found: {error}\n{DIAGNOSIS}") from None
     try:
-        for agent in (str(config.agent_config.agent_id), config.name):  # its id may be new in the file
+        for agent in (str(config.agent_id), config.name):  # its id may be new in the file
             path = f"/api/agents/{quote(agent, safe='')}/reload"
             reply = running_bot.send("POST", path, allowed=ANY_STATUS, timeout=RELOAD_TIMEOUT)
             if reply.status is not HTTPStatus.NOT_FOUND:
@@ -116,9 +115,7 @@ def drain(
     member: Annotated[int, typer.Argument(metavar="MEMBER", help="The number that `bot cluster` shows.")],
 ) -> Output:
     """Request that a process release its rooms and accounts and take no others; then stop it."""
-    schemas = collect_schemas(config.plugins)
-    opened = require_storage(config).open(config.agent_config.agent_id, config.settings, schemas)
-    if not run_with(config, opened, lambda store: _members(config, store).drain(member)):
+    if not run_with(config, open_store(config), lambda store: _members(config, store).drain(member)):
         raise UsageError(f"there is no process {member}: `bot cluster` shows them")
     lines = [f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms"]
     return Output({"member": member, "is_draining": True}, lines, indent=None)

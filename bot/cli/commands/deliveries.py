@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -18,6 +18,7 @@ from bot.operate.operations import DELIVERY_STATES, NO_DRAFT, Operations, PartDe
 from bot.outbound.outbox import describe_cause, list_behind
 from bot.outbound.proposals import ProposalDecision
 from bot.store.lists import ListStore, PageKey
+from bot.store.protocols import Store
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
@@ -69,19 +70,7 @@ def list_parts(
     ] = DEFAULT_LIMIT,
 ) -> Output:
     """List the parts that wait, are being sent, are held or have failed."""
-    operations = partial(Operations.on_store, config.agent_config.agent_id)
-    parts = read_store(config, lambda store: _load_parts(operations(store), limit, state or ()))
-    rows, lines = [], []
-    for part, cause in parts:
-        part_id, sent_state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
-        is_held = sent_state == DeliveryState.UNKNOWN
-        text = shorten(part["text"], MAX_PART_LENGTH)
-        rows.append((part_id, "held" if is_held else sent_state, age, str(attempts), part["room"], text, cause))
-        shown_state = f"{sent_state}, held" if is_held else sent_state
-        lines += [f"{part_id}  {shown_state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
-        lines += [f"  → {cause}"] if cause else []
-    header = ("part", "state", "age", "attempts", "room", "text", "cause")
-    return Output({"parts": [part for part, _ in parts]}, lines or ["nothing is undelivered"], header, rows)
+    return read_store(config, lambda store: _list_parts(config.agent_id, store, limit, state or ()))
 
 
 @outbox_app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
@@ -103,21 +92,24 @@ def _decide_all(config: CharacterConfig, decision: PartDecision, ids: Sequence[s
     return Output({"parts": parts}, lines, ("part", "result"), rows)
 
 
-async def _load_parts(
-    operations: Operations, limit: int, states: Collection[PartState]
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the undelivered parts as JSON, with the names of the HTTP API, and why each has not arrived.
-
-    With `states` only those in one of them.
-    """
-    found = await (_find_parts(operations.lists, limit, states) if states else operations.undelivered.parts(limit))
-    parts, behind = await operations.describe_parts(found), list_behind(found)
-    hidden = {"agent_id", "status", "why", "receipt_id"}
-    bodies = [
-        part.model_dump(exclude=hidden) | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
-        for part in parts
-    ]
-    return [(body, shorten(describe_cause(part, behind), 200)) for body, part in zip(bodies, found, strict=True)]
+async def _list_parts(agent_id: UUID, store: Store, limit: int, states: Collection[PartState]) -> Output:
+    """Return the undelivered parts, with the names of the HTTP API; with `states` only those in one of them."""
+    operations = Operations.on_store(agent_id, store)
+    found = await (_find_parts(store.lists, limit, states) if states else operations.undelivered.parts(limit))
+    described, behind = await operations.describe_parts(found), list_behind(found)
+    documents, rows, lines = [], [], []
+    for delivery, part in zip(found, described, strict=True):
+        room, age = f"{part.room} ({part.platform})", _age(part.created_at)
+        document = part.model_dump(exclude={"agent_id", "status", "why", "receipt_id"})
+        documents.append(document | {"external_id": part.external_id, "room": room})
+        is_held, text = part.state == DeliveryState.UNKNOWN, shorten(part.text, MAX_PART_LENGTH)
+        cause = shorten(describe_cause(delivery, behind), 200)
+        rows.append((part.id, "held" if is_held else part.state, age, str(part.attempts), room, text, cause))
+        state = f"{part.state}, held" if is_held else part.state
+        lines += [f"{part.id}  {state}, {age} old, {part.attempts} attempts, for {room}", f"  {text!r}"]
+        lines += [f"  → {cause}"] if cause else []
+    header = ("part", "state", "age", "attempts", "room", "text", "cause")
+    return Output({"parts": documents}, lines or ["nothing is undelivered"], header, rows)
 
 
 async def _find_parts(lists: ListStore, limit: int, states: Collection[PartState]) -> list[Delivery]:
@@ -182,8 +174,7 @@ def list_drafts(
         raise UsageError(f"--state {state!r}: there are {', '.join((*ProposalState, ALL))}")
     selected = None if state == ALL else ProposalState(state)
     drafts = read_store(
-        config,
-        lambda store: Operations.on_store(config.agent_config.agent_id, store).drafts(state=selected, limit=limit),
+        config, lambda store: Operations.on_store(config.agent_id, store).drafts(state=selected, limit=limit)
     )
     lines, rows = [], []
     for draft in drafts:

@@ -73,7 +73,7 @@ def _current_texts(config: characters.CharacterConfig) -> dict[str, str]:
 
 def _read_problems(config: characters.CharacterConfig) -> Sequence[Mapping[str, Any]]:
     """Return the problems of the overview; raises ConfigError and TemporaryError."""
-    path = f"/api/overview?agent={config.agent_config.agent_id}"
+    path = f"/api/overview?agent={config.agent_id}"
     reply = find_running_bot(config).send("GET", path, timeout=QUICK_TIMEOUT)
     problems: Sequence[Mapping[str, Any]] = reply.body["problems"]
     return problems
@@ -116,7 +116,7 @@ def run_doctor(character: Path | None, *, as_json: bool = False, fix: bool = Fal
             continue
         findings.append(finding)
         if not as_json:
-            print("\n".join(checks.finding_lines(finding)), flush=True)
+            checks.print_finding(finding)
     failed = [finding for finding in findings if finding.status is FindingStatus.FAIL]
     if as_json:
         print_json({"ok": not failed, "findings": [finding.to_json() for finding in findings]})

@@ -25,11 +25,11 @@ from yarl import URL
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
 from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
-from bot.cli.checks import SETTINGS_ADVICE, check_accounts, finding_lines
+from bot.cli.checks import SETTINGS_ADVICE, check_accounts, print_finding
 from bot.cli.model_checks import check_model
 from bot.cli.operator import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import examples, new_command, program, working
-from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_line
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups, known_variables, list_variables
 from bot.errors import BotError, CharacterError, ConfigError, SettingError, TemporaryError
 from bot.files import replace_file
@@ -689,7 +689,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
 def show(findings: Sequence[Finding]) -> None:
     """Print what a check found."""
     for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
+        print_finding(finding)
 
 
 def save(values: Mapping[str, str]) -> None:
@@ -826,10 +826,8 @@ def write_variables(values: Mapping[str, str], path: Path) -> None:
         text = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
-    try:
+    with explain_os_error(SettingError, f"{path}: cannot be written"):
         replace_file(path, _change_lines(text, values).encode())
-    except OSError as error:
-        raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _change_lines(text: str, values: Mapping[str, str]) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -15,12 +15,11 @@ import typer
 
 from bot.cli.characters import CharacterConfig
 from bot.cli.options import Output, examples, new_group, working
-from bot.cli.process.shutdown import UsageError, print_notice
-from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage
+from bot.cli.process.shutdown import UsageError, explain_os_error, print_notice
+from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage, run_with
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
-from bot.http import BoundRoute, RouteRequest, UploadedFile
-from bot.logs import configure_logging
+from bot.http import RouteRequest, UploadedFile
 from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin
 from bot.text import shorten, strip_terminal_codes, suggest
@@ -31,6 +30,8 @@ LIST, ADD, SEARCH, DELETE = "list", "add", "search", "delete"
 DOCUMENTS, DOCUMENT_BY_ID, FOUND = "/documents", "/documents/{id}", "/search"
 ROUTES = {("GET", DOCUMENTS), ("POST", DOCUMENTS), ("DELETE", DOCUMENT_BY_ID), ("GET", FOUND)}
 
+Send = Callable[[RouteRequest], Awaitable[HttpReply]]
+Work = Callable[[Send], Coroutine[Any, Any, Mapping[str, Any]]]
 
 knowledge_app = new_group(
     "List, add, search or delete the documents that the character knows; a running bot follows at once."
@@ -73,13 +74,11 @@ def delete(
     return _run(config, partial(_delete_all, documents))
 
 
-def _run(config: CharacterConfig, work: "Work", *, is_indexed: bool = False) -> Output:
+def _run(config: CharacterConfig, work: Work, *, is_indexed: bool = False) -> Output:
     """Carry out the work on the character's own store, or through the running bot that uses it."""
     require_storage(config)
-    plugin = _find_plugin(config)
-    level = config.settings.get("LOG_LEVEL") or "WARNING"
-    with configure_logging(level=level, secrets=config.secrets), working("reading documents"):
-        result = asyncio.run(_carry_out(config, plugin, work, is_indexed=is_indexed))
+    with working("reading documents"):
+        result = run_with(config, _connect(config, _find_plugin(config), is_indexed=is_indexed), work)
     header = ("document", "name", "origin", "fragments", "address")
     rows, lines = [], []
     for item in result.get("documents", ()):
@@ -92,31 +91,6 @@ def _run(config: CharacterConfig, work: "Work", *, is_indexed: bool = False) -> 
     return Output(result, lines or _format(result), header, rows)
 
 
-async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:
-    try:
-        async with _open_documents(config, plugin, is_indexed=is_indexed) as routes:
-
-            async def call_route(request: RouteRequest) -> HttpReply:
-                route = next(route for route in routes if (route.method, route.path) == (request.method, request.path))
-                response = await route.handle(request)
-                return HttpReply(HTTPStatus(response.status), response.json)
-
-            return await work(call_route)
-    except StoreInaccessible as error:
-        refusal = error
-
-    async def send_to_running_bot(request: RouteRequest) -> HttpReply:
-        path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
-        query = urlencode({**request.query, "agent": str(config.agent_config.agent_id)})
-        target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
-        body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
-        with explaining(refusal):
-            ask = partial(find_running_bot(config).ask, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
-            return await ask(request.method, target, body, file=file)
-
-    return await work(send_to_running_bot)
-
-
 def _find_plugin(config: CharacterConfig) -> Plugin:
     """Return the plugin that keeps documents: one with the routes of `knowledge`. Raises ConfigError."""
     for plugin in config.plugins:
@@ -124,10 +98,6 @@ def _find_plugin(config: CharacterConfig) -> Plugin:
             return plugin
     [name] = bundled_names(PluginPurpose.DOCUMENTS)
     raise ConfigError(f'{config.name} uses no documents: add "{name}" to the plugins in {config.path}')
-
-
-Send = Callable[[RouteRequest], Awaitable[HttpReply]]
-Work = Callable[[Send], Awaitable[Mapping[str, Any]]]
 
 
 async def _call(send: Send, request: RouteRequest) -> Mapping[str, Any]:
@@ -142,24 +112,46 @@ async def _call(send: Send, request: RouteRequest) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def _open_documents(
-    config: CharacterConfig, plugin: Plugin, *, is_indexed: bool
-) -> AsyncIterator[Sequence[BoundRoute]]:
-    """Open the store with the models and one plugin; index the character's own documents where they are asked for."""
+async def _connect(config: CharacterConfig, plugin: Plugin, *, is_indexed: bool) -> AsyncIterator[Send]:
+    """Open the store with the models and one plugin, or ask the running bot that uses it.
+
+    The character's own documents are indexed where they are asked for.
+    """
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    others = (replace(other, workers=(), listeners=(), services=(), init=None) for other in config.plugins)
-    plugins = tuple(plugin if other.name == plugin.name else other for other in others)
-    agent_config = replace(config.agent_config, plugins=plugins, is_idle=True)
-    async with run_agent(agent_config) as agent_runtime:
+    plugins = tuple(plugin if idle.name == plugin.name else idle for idle in config.idle_config.plugins)
+    async with AsyncExitStack() as stack:
+        try:
+            running = run_agent(replace(config.idle_config, plugins=plugins))
+            agent_runtime = await stack.enter_async_context(running)
+        except StoreInaccessible as refusal:
+            yield partial(_send_to_running_bot, config, plugin, refusal)
+            return
         agent = agent_runtime.agent
-        if is_indexed:
-            for worker in plugin.workers:
-                try:
-                    await worker(agent, Task(agent.id, worker.name, agent.clock()))
-                except BotError as error:
-                    print_notice(strip_terminal_codes(f"found by words only: {error}"))
-        yield [route for route in agent_runtime.handle.routes if route.plugin == plugin.name]
+        for worker in plugin.workers if is_indexed else ():
+            try:
+                await worker(agent, Task(agent.id, worker.name, agent.clock()))
+            except BotError as error:
+                print_notice(strip_terminal_codes(f"found by words only: {error}"))
+        routes = {(item.method, item.path): item for item in agent_runtime.handle.routes if item.plugin == plugin.name}
+
+        async def call_route(request: RouteRequest) -> HttpReply:
+            response = await routes[request.method, request.path].handle(request)
+            return HttpReply(HTTPStatus(response.status), response.json)
+
+        yield call_route
+
+
+async def _send_to_running_bot(
+    config: CharacterConfig, plugin: Plugin, refusal: StoreInaccessible, request: RouteRequest
+) -> HttpReply:
+    path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
+    query = urlencode({**request.query, "agent": str(config.agent_id)})
+    target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
+    body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
+    with explaining(refusal):
+        ask = partial(find_running_bot(config).ask, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
+        return await ask(request.method, target, body, file=file)
 
 
 async def _list(send: Send) -> Mapping[str, Any]:
@@ -195,10 +187,8 @@ async def _add(send: Send, source: str) -> Sequence[Mapping[str, Any]]:
         added = await _call(send, RouteRequest("POST", DOCUMENTS, body=json.dumps({"url": source}).encode()))
     else:
         path = Path(source)
-        try:
+        with explain_os_error(UsageError, f"{source}: it cannot be read"):
             data = await asyncio.to_thread(path.read_bytes)
-        except OSError as error:
-            raise UsageError(f"{source}: it cannot be read: {error.strerror}") from None
         file = UploadedFile("file", path.name, "application/octet-stream", data)
         added = await _call(send, RouteRequest("POST", DOCUMENTS, files=[file]))
     items: Sequence[Mapping[str, Any]] = added["documents"]

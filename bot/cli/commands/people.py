@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from bot.cli.running_bot import SOURCE, choose_person, describe_person, find_roo
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError
-from bot.operate.people import ArchiveCounts, People, write_person_archive
+from bot.operate.people import People, write_person_archive
 from bot.operate.results import REPORT_DAYS, build_care_report
 from bot.settings import CoreSettings
 from bot.store.protocols import RecallScope, Store
@@ -75,15 +74,6 @@ PersonText = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedPerson:
-    """A person, the file that was written about them, and how many items it holds."""
-
-    entity: Entity
-    file: Path
-    counts: ArchiveCounts
-
-
 @person_app.command("export", epilog=examples("bot person export Ada", "bot person export 123456789 ada.zip"))
 def export_person(
     config: CharacterConfig,
@@ -93,11 +83,7 @@ def export_person(
     ] = None,
 ) -> Output:
     """Write a ZIP with everything that is stored about a person; also while the bot runs."""
-    exported = read_store(config, lambda store: _export_person(config, store, person, file))
-    document = {"file": exported.file, "id": exported.entity.id, "items": exported.counts.items}
-    counts = [f"  {name:<19} {number:,}" for name, number in exported.counts.items.items() if number]
-    lines = [f"{describe_person(exported.entity)}: written to {exported.file}", *counts]
-    return Output(document, lines, indent=None)
+    return read_store(config, lambda store: _export_person(config, store, person, file))
 
 
 @person_app.command(epilog=examples("bot person forget Ada", "bot person forget 123456789 --yes"))
@@ -119,22 +105,7 @@ def forget(
 @person_app.command(epilog=examples("bot person show Ada", "bot person show 123456789 --json"))
 def show(config: CharacterConfig, person: PersonText) -> Output:
     """Show a person: accounts, messages, marks, and when they were told that an AI writes."""
-    document = read_store(config, lambda store: _describe_person(store, person, config.agent_config.agent_id))
-    notice = document["notice"]
-    notified = "never"
-    if notice is not None:
-        notified = (
-            f"{notice.at.astimezone():%Y-%m-%d %H:%M} in {notice.room or notice.room_id} ({notice.state or 'unknown'})"
-        )
-    lines = [
-        f"{document['name'] or 'without a name'} ({document['platform']} {document['external_id']})",
-        f"  id                  {document['id']}",
-        f"  messages            {document['messages']:,}, {document['answered']:,} of them answered",
-        f"  marked as           {', '.join(document['marks']) or 'nothing'}",
-        f"  told of the AI      {notified}",
-    ]
-    document["notice"] = None if notice is None else notice.model_dump()
-    return Output(document, lines, indent=None)
+    return read_store(config, lambda store: _show_person(store, person, config.agent_id))
 
 
 @person_app.command(epilog=examples("bot person mark Ada --minor", "bot person mark 123456789 --no-minor"))
@@ -150,21 +121,26 @@ def mark(
     return Output({"id": entity.id, "is_minor": is_minor}, lines, indent=None)
 
 
-async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str, Any]:
-    """Return what `bot person show` tells, with the notice as `GivenNotice`."""
+async def _show_person(store: Store, text: str, agent_id: UUID) -> Output:
     entity = await choose_person(store, text, agent_id)
     activity = await store.entities.activity(entity.id)
-    return {
-        "id": entity.id,
-        "name": entity.name,
-        "platform": entity.platform,
-        "external_id": entity.external_id,
-        "names": list(entity.names),
-        "messages": activity.messages if activity else 0,
-        "answered": activity.answered if activity else 0,
-        "marks": sorted({item.mark.value for item in store.marks.find(entity.id)}),
-        "notice": await People(agent_id, store=store, muted=set()).last_notice(entity.id),
-    }
+    notice = await People(agent_id, store=store, muted=set()).last_notice(entity.id)
+    messages, answered = (activity.messages, activity.answered) if activity else (0, 0)
+    marks = sorted({item.mark.value for item in store.marks.find(entity.id)})
+    account = {"id": entity.id, "name": entity.name, "platform": entity.platform, "external_id": entity.external_id}
+    figures = {"names": entity.names, "messages": messages, "answered": answered, "marks": marks}
+    notified = "never"
+    if notice is not None:
+        state = notice.state or "unknown"
+        notified = f"{notice.at.astimezone():%Y-%m-%d %H:%M} in {notice.room or notice.room_id} ({state})"
+    lines = [
+        describe_person(entity),
+        f"  id                  {entity.id}",
+        f"  messages            {messages:,}, {answered:,} of them answered",
+        f"  marked as           {', '.join(marks) or 'nothing'}",
+        f"  told of the AI      {notified}",
+    ]
+    return Output({**account, **figures, "notice": notice and notice.model_dump()}, lines, indent=None)
 
 
 @person_app.command(epilog=examples("bot person ignore Ada", "bot person ignore 123456789 --json"))
@@ -209,8 +185,8 @@ def _set_ignored(config: CharacterConfig, person: str, *, is_ignored: bool) -> O
     return Output(result, [line], indent=None)
 
 
-async def _export_person(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:
-    entity = await choose_person(store, person, config.agent_config.agent_id)
+async def _export_person(config: CharacterConfig, store: Store, person: str, file: Path | None) -> Output:
+    entity = await choose_person(store, person, config.agent_id)
     name = re.sub(r"[^\w.-]+", "_", entity.name)[:60].strip("._")
     target = file or Path(f"{name or entity.id}.zip")
     unfinished = target.with_name(f"{target.name}.part")
@@ -233,11 +209,13 @@ async def _export_person(config: CharacterConfig, store: Store, person: str, fil
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-    return ExportedPerson(entity, target, counts)
+    lines = [f"  {name:<19} {number:,}" for name, number in counts.items() if number]
+    document = {"file": target, "id": entity.id, "items": counts}
+    return Output(document, [f"{describe_person(entity)}: written to {target}", *lines], indent=None)
 
 
 def _find_person(config: CharacterConfig, text: str) -> Entity:
-    return read_store(config, lambda store: choose_person(store, text, config.agent_config.agent_id))
+    return read_store(config, lambda store: choose_person(store, text, config.agent_id))
 
 
 MAX_SEARCHED_ROOMS = 50
@@ -254,7 +232,7 @@ memory_app = new_group(
 @memory_app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
 def list_facts(config: CharacterConfig, person: PersonText) -> Output:
     """List the facts that a person told, newest first; with --json in full, as an export."""
-    return _read(config, lambda store: _facts_of(store, person, config.agent_config.agent_id))
+    return _read(config, lambda store: _facts_of(store, person, config.agent_id))
 
 
 @memory_app.command(epilog=examples("bot memory search who lives in Graz"))
@@ -399,7 +377,7 @@ async def _explain(
     """Return the messages and facts that a question finds in a room, with their scores."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    agent_id = config.agent_config.agent_id
+    agent_id = config.agent_id
     room = (await find_rooms(store, room_name))[0]  # of several, the one that was active last
     people = await store.entities.participants(room.id, MAX_NAMED)
     asker_id = (await choose_person(store, asker, agent_id)).id if asker else None

@@ -21,7 +21,7 @@ import typer
 from bot.characters import load_character, parse_character, write_character_source
 from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import CharacterConfig, trusted_plugins
-from bot.cli.checks import check_plugin, contract_findings, finding_lines
+from bot.cli.checks import check_plugin, contract_findings, print_finding
 from bot.cli.options import AsJson, Output, Trusting, examples, is_confirmed, join_blocks, new_group, print_json
 from bot.cli.plugins import (
     IndexEntry,
@@ -36,7 +36,7 @@ from bot.cli.plugins import (
     permission_lines,
     permissions_to_json,
 )
-from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_line, print_notice
 from bot.errors import CharacterError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.installation import Installation, has_extra, install_command, install_extra, install_package
@@ -176,7 +176,7 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
     if as_json:
         print_json({"ok": is_fine, "findings": [finding.to_json() for finding in findings]})
     for finding in () if as_json else findings:
-        print("\n".join(finding_lines(finding)))
+        print_finding(finding)
     return Exit.OK if is_fine else Exit.CONFIG
 
 
@@ -199,7 +199,7 @@ def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
 def report_tests(target: CodeTarget, findings: Sequence[Finding]) -> int:
     """Print what the checks found, run the tests beside the code, and return the exit code."""
     for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
+        print_finding(finding)
     has_passed = run_pytest(target)
     is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
     return Exit.CONFIG if is_failed else Exit.OK
@@ -403,11 +403,9 @@ def write_new_code(texts: Mapping[Path, str], module: str) -> None:
     if existing_paths := [str(path) for path in texts if path.exists()]:
         raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
     for path, text in texts.items():
-        try:
+        with explain_os_error(PluginError, f"{path} cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
     trust_code(module)
 
 

@@ -27,7 +27,7 @@ from bot.cli.characters import (
     print_plugin_notices,
 )
 from bot.cli.options import CharacterFile, examples, is_confirmed, new_command
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error, print_notice
 from bot.cli.running_bot import ANY_STATUS, explaining, find_running_bot, open_store_for_reading, store_costs
 from bot.costs.budget import add_call
 from bot.domain.content import Attachment, Content, MediaKind
@@ -133,10 +133,8 @@ def _read_picture(file: Path, alt: str) -> Attachment:
     kind = mimetypes.guess_type(file.name)[0] or ""
     if kind not in PICTURE_TYPES:
         raise UsageError(f"--media {file}: a picture must be JPEG, PNG or WebP")
-    try:
+    with explain_os_error(UsageError, f"--media {file}"):
         data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--media {file}: {error.strerror}") from None
     if not 0 < len(data) <= MAX_PICTURE_BYTES:
         raise UsageError(f"--media {file}: a picture must not be empty and has at most 5 MB")
     return Attachment(new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data)
@@ -189,7 +187,7 @@ async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
     """
     if find_storage(config.plugins) is None:
         return []
-    agent_id = config.agent_config.agent_id
+    agent_id = config.agent_id
     try:
         async with open_store_for_reading(config) as store:
             rooms = [room for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
@@ -272,14 +270,11 @@ async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterat
     """
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    plugins = tuple(replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins)
-    agent_config = replace(
-        config.agent_config,
-        plugins=plugins,
-        settings=config.settings.with_layer(Layer("bot post", publisher.publishing.settings)),
-        is_idle=True,
-    )
-    async with run_agent(agent_config) as agent_runtime, publisher.spec.open([agent_runtime.handle]) as adapter:
+    settings = config.settings.with_layer(Layer("bot post", publisher.publishing.settings))
+    async with (
+        run_agent(replace(config.idle_config, settings=settings)) as agent_runtime,
+        publisher.spec.open([agent_runtime.handle]) as adapter,
+    ):
         yield agent_runtime.agent, adapter
 
 
@@ -424,7 +419,7 @@ async def _ask_running_bot(
     """
     if not publisher.publishing.route:
         raise refusal
-    path = f"{publisher.publishing.route}{subpath}?agent={config.agent_config.agent_id}"
+    path = f"{publisher.publishing.route}{subpath}?agent={config.agent_id}"
     with explaining(refusal):
         reply = await find_running_bot(config).ask("POST", path, body, allowed=ANY_STATUS, timeout=PUBLISH_TIMEOUT)
     if reply.status is not HTTPStatus.OK:

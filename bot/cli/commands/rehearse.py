@@ -13,7 +13,7 @@ import typer
 from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
 from bot.cli import options
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
-from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.process.shutdown import UsageError, explain_os_error, print_notice
 from bot.cli.running_bot import choose_room, find_rooms, read_store, store_costs
 from bot.cli.variables import MAX_MISSPELT_SHARE, find_settings_groups, list_variables
 from bot.costs.budget import Budget, BudgetSettings, CostLimits, build_limits
@@ -122,7 +122,8 @@ def rehearse(
     for made in scenes:
         print_notice("\n".join(reporting.write_found(made, None, file, config.secrets)), allowed="\n")
     if html is not None:
-        _write(html, render_html(report))
+        with explain_os_error(ConfigError, f"{html} cannot be written"):
+            html.write_text(render_html(report), encoding="utf-8")
     return _show_report(report)
 
 
@@ -185,14 +186,7 @@ def _read_recording(
 
 
 async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
-    return await read_room(store, await choose_room(store, name), config.agent_config.agent_id, since)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+    return await read_room(store, await choose_room(store, name), config.agent_id, since)
 
 
 def _show_report(report: RehearsalReport) -> options.Output:
@@ -237,7 +231,7 @@ def voice(
 
     async def read(store: Store) -> list[tuple[date, str]]:
         rooms = await find_rooms(store, room) if room else await store.worlds.rooms()
-        return await read_replies(store, rooms, config.agent_config.agent_id, since)
+        return await read_replies(store, rooms, config.agent_id, since)
 
     described = config.loaded.character
     replies = read_store(config, read)

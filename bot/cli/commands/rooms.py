@@ -148,7 +148,7 @@ async def _load_rooms(store: Store) -> list[dict[str, Any]]:
 
 
 def _find_ids(config: CharacterConfig, room: str, person: str = "") -> tuple[UUID, UUID | None]:
-    return read_store(config, lambda store: _find_place(store, room, person, config.agent_config.agent_id))
+    return read_store(config, lambda store: _find_place(store, room, person, config.agent_id))
 
 
 async def _find_place(store: Store, text: str, person: str, agent_id: UUID) -> tuple[UUID, UUID | None]:

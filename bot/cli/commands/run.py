@@ -48,7 +48,7 @@ from bot.concurrency.tasks import BoundedDict, run_isolated
 from bot.domain.character import Character
 from bot.domain.events import MessageClosed, MessageReceived
 from bot.errors import BotError, ConfigError, PluginError
-from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage, EmulatedPlatform
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage
 from bot.installation import install_command
 from bot.plugin_system.loading import bundled_plugins, find_emulator, store_settings
 from bot.plugin_system.plugin import find_storage
@@ -379,17 +379,24 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
     bypass_proxy()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="greenroom-", ignore_cleanup_errors=True))
-        emulators: dict[str, EmulatedPlatform] = {}
+        urls, pages = dict[str, str](), dict[str, EmulatedPage]()
+        values = {name: {"BOT_DATA_DIR": folder} for name in names}
         for spec in specs:
             is_shared = _share_account(spec, characters)
-            started = find_emulator(spec)(names[:1] if is_shared else names)
-            emulator = await stack.enter_async_context(started)
-            settings = dict.fromkeys(names, emulator.settings[names[0]]) if is_shared else emulator.settings
-            emulators[spec.name] = EmulatedPlatform(emulator.url, settings, getattr(emulator, "page", None))
-        layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
-        urls = {name: emulator.url for name, emulator in emulators.items()}
-        pages = {name: emulator.page for name, emulator in emulators.items() if emulator.page is not None}
-        yield EmulatedRun(urls, layers, Path(folder), pages)
+            emulator = await stack.enter_async_context(find_emulator(spec)(names[:1] if is_shared else names))
+            urls[spec.name] = emulator.url
+            if (page := getattr(emulator, "page", None)) is not None:
+                pages[spec.name] = page
+            for name in names:
+                values[name] |= emulator.settings[names[0] if is_shared else name]
+        # The real accounts and databases are hidden.
+        hidden = {*store_settings(), *(name for spec in specs for name in (*spec.needs, *_secret_names(spec)))}
+        layers = [Layer("the emulated run", own, hidden_names=frozenset({*own, *hidden})) for own in values.values()]
+        yield EmulatedRun(urls, tuple(layers), Path(folder), pages)
+
+
+def _secret_names(spec: AdapterSpec) -> Iterator[str]:
+    return (field_info.alias or name for name, field_info in secret_fields(spec.settings))
 
 
 def _share_account(spec: AdapterSpec, characters: Sequence[Character]) -> bool:
@@ -426,20 +433,6 @@ def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
     existing_hosts = environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
     if existing_hosts != "*":
         environment["NO_PROXY"] = environment["no_proxy"] = f"{LOOPBACK},{existing_hosts}".strip(",")
-
-
-def _settings_layer(
-    name: str, specs: Sequence[AdapterSpec], emulators: Mapping[str, EmulatedPlatform], folder: str
-) -> Layer:
-    """Return a character's settings layer; it hides the real accounts and databases."""
-    values = {"BOT_DATA_DIR": folder}
-    hidden_names = {*values, *store_settings()}
-    for spec in specs:
-        values.update(emulators[spec.name].settings[name])
-        hidden_names.update(
-            spec.needs, (field_info.alias or field for field, field_info in secret_fields(spec.settings))
-        )
-    return Layer("the emulated run", values, hidden_names=frozenset({*values, *hidden_names}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import typer
 
 from bot.cli.characters import load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json
-from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.process.shutdown import Exit, UsageError, explain_os_error
 from bot.logs import configure_logging
 from bot.text import strip_terminal_codes
 
@@ -59,10 +59,8 @@ def run(
         coverage.add(report.coverage)
     code = reporting.exit_code(runs)
     if junit is not None:
-        try:
+        with explain_os_error(UsageError, f"{junit}: cannot be written"):
             junit.write_bytes(reporting.to_junit(reports))
-        except OSError as error:
-            raise UsageError(f"{junit}: cannot be written: {error.strerror}") from None
     if as_json:
         rates = {str(repeated[0].path): reporting.rate(repeated) for repeated in runs} if live else {}
         scenes = [report.to_json() for report in reports]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
@@ -240,49 +240,30 @@ class GroupBy(StrEnum):
     PURPOSE = "purpose"
 
 
-@dataclass(frozen=True, slots=True)
-class CostReport:
-    """The costs of some days; `sums` have a name each, the highest cost first, days in order."""
-
-    days: int
-    by: GroupBy
-    total: CostEntry
-    sums: Sequence[tuple[str, CostEntry]]
-
-    def total_line(self) -> str:
-        """Return the period and its costs."""
-        period = "today (UTC)" if self.days == 1 else f"the last {self.days} days (UTC)"
-        return f"{period}: {format_costs(self.total)}"
-
-    def sum_lines(self) -> Iterator[str]:
-        """Yield a line for each sum."""
-        for name, entry in self.sums:
-            yield f"  {shorten(name, NAME_WIDTH):<{NAME_WIDTH}}  {format_costs(entry)}"
-
-    def notes(self) -> Iterator[str]:
-        """Yield what one should know about these figures."""
-        if self.total.unpriced_calls:
-            yield "calls without a price are not in the dollars: set one with MODEL_PRICES, `name=in/out`"
-        if self.total.estimated_calls:
-            count = self.total.estimated_calls
-            yield f"the tokens of {count} calls are estimated: their provider did not count"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        sums = [{"name": name, **entry.to_json()} for name, entry in self.sums]
-        if self.by in (GroupBy.ROOM, GroupBy.PERSON):
-            ids = (getattr(entry, CostDimension[self.by.name]) for _, entry in self.sums)
-            sums = [{**item, "id": item_id and str(item_id)} for item, item_id in zip(sums, ids, strict=True)]
-        return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
-
-
-async def build_cost_report(store: Store, now: datetime, *, days: int, by: GroupBy) -> CostReport:
-    """Return the costs of the last `days` days, today included."""
+async def load_costs(store: Store, now: datetime, *, days: int, by: GroupBy) -> options.Output:
+    """Return the costs of the last `days` days, today included; the highest first, days in order."""
     today, dimension = now.date(), CostDimension[by.name]
     entries = await ConversationReader(store).costs(today - timedelta(days=days - 1), today, [dimension])
     total = next(iter(sort_sums(entries, ())), CostEntry(today, ""))
     sums = sort_sums(entries, [dimension])
-    return CostReport(days, by, total, list(zip(await _names(store, sums, by), sums, strict=True)))
+    named = list(zip(await _names(store, sums, by), sums, strict=True))
+    documents = [{"name": name, **entry.to_json()} for name, entry in named]
+    if by in (GroupBy.ROOM, GroupBy.PERSON):
+        documents = [{**item, "id": getattr(entry, dimension)} for item, entry in zip(documents, sums, strict=True)]
+    period = "today (UTC)" if days == 1 else f"the last {days} days (UTC)"
+    notes = []
+    if total.unpriced_calls:
+        notes.append("calls without a price are not in the dollars: set one with MODEL_PRICES, `name=in/out`")
+    if total.estimated_calls:
+        notes.append(f"the tokens of {total.estimated_calls} calls are estimated: their provider did not count")
+    return options.Output(
+        {"days": days, "by": by.value, "total": total.to_json(), "sums": documents},
+        [f"  {shorten(name, NAME_WIDTH):<{NAME_WIDTH}}  {format_costs(entry)}" for name, entry in named],
+        (by.value, *COST_COLUMNS),
+        starmap(_cost_row, named),
+        before=[f"{period}: {format_costs(total)}"],
+        after=notes,
+    )
 
 
 async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[str]:
@@ -389,22 +370,14 @@ def _show_costs(config: CharacterConfig, days: int, by: GroupBy) -> options.Outp
     with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
         find_running_bot(config).send("GET", "/api/costs?days=1")  # it stores the latest first
     now = config.agent_config.clock()
-    costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
-    return options.Output(
-        costs.to_json(),
-        costs.sum_lines(),
-        (by.value, *COST_COLUMNS),
-        starmap(_cost_row, costs.sums),
-        before=[costs.total_line()],
-        after=costs.notes(),
-    )
+    return read_store(config, lambda store: load_costs(store, now, days=days, by=by))
 
 
 async def _load_reports(
     config: CharacterConfig, store: Store, message: str | None, room: str | None, query: ReceiptQuery, last: int
 ) -> list[MessageReport]:
     """Return the requested reports, oldest first."""
-    agent_id, name = config.agent_config.agent_id, config.agent_config.character.name
+    agent_id, name = config.agent_id, config.agent_config.character.name
     conversations = ConversationReader(store)
     if message:
         receipts: Sequence[Receipt] = await find_receipts(store, message)
@@ -434,15 +407,8 @@ async def find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     return receipts
 
 
-class ReplayExit(IntEnum):
-    """The exit codes of `bot replay`, beside those of every command."""
-
-    EQUAL = 0
-    DIFFERENT = 1
-    NOT_REPLAYED = 3
-
-
-EXIT_CODES = {state: ReplayExit[state.name] for state in ReplayState}
+# Of `bot replay`, beside those of every command.
+EXIT_CODES = {ReplayState.EQUAL: 0, ReplayState.DIFFERENT: 1, ReplayState.NOT_REPLAYED: 3}
 
 replay_app = options.new_command()
 

@@ -184,6 +184,15 @@ class UsageError(Exception):
     """Raised for a wrong command line; the message says how to correct it."""
 
 
+@contextmanager
+def explain_os_error(error_type: type[Exception], what: str) -> Iterator[None]:
+    """Raise an error of another type where the system refuses the work of the block: `what` it was, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise error_type(f"{what}: {error.strerror or error}") from None
+
+
 def exit_code(error: Exception) -> Exit:
     """Return the exit code for an error."""
     if isinstance(error, UsageError):

@@ -17,7 +17,7 @@ import re
 import ssl
 import struct
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -166,10 +166,12 @@ class Endpoint:
 def member(value: object, *path: str | int) -> Any:
     """Return the member of nested JSON values that a path of names and indexes leads to; None if there is none."""
     for step in path:
-        if isinstance(value, list) and isinstance(step, int):
-            value = value[step] if step < len(value) else None
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
         else:
-            value = value.get(step) if isinstance(value, dict) else None
+            return None
     return value
 
 
@@ -181,9 +183,8 @@ def to_text(value: object) -> str:
 def is_error(value: object) -> bool:
     """Return whether a JSON value reports an error instead of a result."""
     is_result = member(value, "choices") or member(value, "data")
-    has_text = any(to_text(member(value, name)) for name in ERROR_TEXTS)
-    has_status = member(value, "base_resp", "status_code") or (has_text and not is_result)
-    return bool(has_status or any(member(value, *path) for path in ERRORS))
+    has_text = not is_result and any(to_text(member(value, name)) for name in ERROR_TEXTS)
+    return bool(has_text or any(member(value, *path) for path in (*ERRORS, ("base_resp", "status_code"))))
 
 
 class ServerError(Exception):
@@ -359,21 +360,20 @@ class Connection:
 
     def _map_server_error(self, error: ServerError, model: str) -> ModelError:
         status, message, key_name = error.status, self.shorten(error.message), self.endpoint.key_name
-        if status == 401:
-            return ModelRefused(f"{self.name} refused the key in {key_name} (401): set a valid key")
-        if status == 404:
-            advice = self.endpoint.model_advice.replace("{model}", model or "NAME")
-            return ModelRefused(
-                f"{self.name} does not know the model or path (404): {advice}{message and f': {message}'}"
-            )
-        if error.is_too_long:
-            return PromptTooLong(f"{self.name} refused the request ({status}): {message}")
-        if status in (429, 500) and NO_CREDIT.search(error.text):
-            return ModelRefused(f"{self.name} has no credit left for the key in {key_name}: {message}")
-        if error.is_of_answer:
-            return InvalidAnswer(f"{self.name} could not read what the model wrote ({status}): {message}")
-        if status in REFUSAL_STATUSES:
-            return ModelRefused(f"{self.name} refused the request ({status}): {message}")
+        advice = self.endpoint.model_advice.replace("{model}", model or "NAME") + (message and f": {message}")
+        has_no_credit = status in (429, 500) and NO_CREDIT.search(error.text)
+        refusal = f"refused the request ({status}): {message}"
+        meanings: tuple[tuple[object, type[ModelError], str], ...] = (
+            (status == 401, ModelRefused, f"refused the key in {key_name} (401): set a valid key"),
+            (status == 404, ModelRefused, f"does not know the model or path (404): {advice}"),
+            (error.is_too_long, PromptTooLong, refusal),
+            (has_no_credit, ModelRefused, f"has no credit left for the key in {key_name}: {message}"),
+            (error.is_of_answer, InvalidAnswer, f"could not read what the model wrote ({status}): {message}"),
+            (status in REFUSAL_STATUSES, ModelRefused, refusal),
+        )
+        for is_meant, error_type, words in meanings:
+            if is_meant:
+                return error_type(f"{self.name} {words}")
         what = "broke its answer off" if error.is_partial else "cannot answer now"
         retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
         return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)
@@ -530,7 +530,6 @@ NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+\b|\d+")
 MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
 BATCH_ERROR = re.compile(r"\bbatch\b|array too long|too many inputs|\(413\)", re.IGNORECASE)
 SYSTEM = "system"  # among the refused parameters: the role of a message
-CAPABILITIES = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures"}
 
 
 class CompatibleClient(Service):
@@ -540,13 +539,14 @@ class CompatibleClient(Service):
     `capabilities` are what its servers do, the blank one is to write texts, and the user data that each is sent, as
     named in the texts for users; blank for none. `endpoints` are the servers by capability, those of `endpoint_for` if
     none are given; the blank one is also for capabilities without one. `wanted` are the models that settings name, by
-    variable. With `lists_at_start`, the server for text is asked for its models at start, and those of the wanted ones
-    that it does not have are logged.
+    variable, those of the `listed` capabilities if none are given. With `lists_at_start`, the server for text is asked
+    for its models at start, and those of the wanted ones that it does not have are logged.
     """
 
     provider: ClassVar[str]
     settings_type: ClassVar[type[SettingsModel]]
-    capabilities: ClassVar[Mapping[str, str]] = CAPABILITIES
+    capabilities: ClassVar = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures"}
+    listed: ClassVar[Sequence[str]] = ()
     lists_at_start: ClassVar[bool] = False
 
     def __init__(
@@ -559,6 +559,8 @@ class CompatibleClient(Service):
         super().__init__(agent)
         self.settings: Any = settings or agent.settings.load(self.settings_type)
         endpoints = endpoints or {name: self.endpoint_for(self.settings, name) for name in self.capabilities}
+        names = {name: self.model_for(self.settings, name) for name in self.listed}
+        wanted = wanted or {f"{self.provider}_{name}_MODEL".upper(): model for name, model in names.items()}
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
         opened = {endpoint: Connection(endpoint, secrets, agent.memory) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
@@ -567,7 +569,6 @@ class CompatibleClient(Service):
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         self.owners: dict[str, str] = {}  # of the models that the server lists
-        self._models: dict[str, str] = {}  # by the size of their texts, as the settings name them
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
 
@@ -616,9 +617,7 @@ class CompatibleClient(Service):
 
     def known_model(self, size: str) -> str:
         """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
-        if size not in self._models:
-            self._models[size] = self.model_for(self.settings, size)
-        return self._models[size]
+        return self.model_for(self.settings, size)
 
     async def text_model(self, size: str) -> str:
         """Return the model for texts of a size. Raises ModelError if it cannot be found out."""
@@ -1030,7 +1029,7 @@ class AnswerReader:
         if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         usages = (value.get("usage") or member(value, "x_groq", "usage"), *(choice.get("usage") for choice in choices))
-        self._usage = next(filter(None, map(read_usage, usages)), self._usage)
+        self._usage = next(filter(None, map(read_usage, filter(None, usages))), self._usage)
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
         self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)
