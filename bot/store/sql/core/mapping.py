@@ -767,12 +767,17 @@ def insert_if_new(table: Table, names: Sequence[str]) -> InsertStatement:
 
 
 def upsert(
-    table: Table, keys: Sequence[str], names: Sequence[str], *, unchanged: Sequence[str] = ()
+    table: Table, keys: Sequence[str], names: Sequence[str], *, unchanged: Sequence[str] = (), added: Sequence[str] = ()
 ) -> InsertStatement:
-    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns."""
+    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns.
+
+    The numbers of the columns in `added` are added to the stored ones.
+    """
+    changed = [name for name in names if name not in (*keys, *unchanged)]
 
     def extend(insert: Any) -> Executable:
-        updates = {name: insert.excluded[name] for name in names if name not in (*keys, *unchanged)}
+        new = insert.excluded
+        updates = {name: table.c[name] + new[name] if name in added else new[name] for name in changed}
         return insert.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
 
     return InsertStatement(table, names, extend)

@@ -18,7 +18,6 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table
-from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.clock import Clock
 from bot.domain.ledger import (
@@ -275,17 +274,10 @@ GROUPINGS = {
 UNUSED_KEYS = {"room_id": None, "person_id": None, "model": "", "purpose": ""}
 
 
-def _add_to(table: Table, keys: Sequence[str]) -> InsertStatement:
-    """Return a statement that adds a row of sums to the row of that key."""
-
-    def extend(insert: Any) -> Executable:
-        sums: dict[str, Any] = {name: table.c[name] + insert.excluded[name] for name in COST_FIGURES}
-        return insert.on_conflict_do_update(index_elements=list(keys), set_=sums)  # type: ignore[no-any-return]
-
-    return InsertStatement(table, (*keys, *COST_FIGURES), extend)
-
-
-ADD_COST, ADD_SUM = _add_to(costs, COST_KEYS), _add_to(cost_sums, SUM_KEYS)
+ADD_COST, ADD_SUM = (
+    upsert(table, keys, (*keys, *COST_FIGURES), added=COST_FIGURES)
+    for table, keys in ((costs, COST_KEYS), (cost_sums, SUM_KEYS))
+)
 
 
 def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
