@@ -364,6 +364,8 @@ def _run_by(
     return decorate
 
 
+# Of a method with a connection after `self`; it is called without one, and awaited. Its body may run in another thread,
+# and again if the transaction has to be repeated.
 reads = _run_by(lambda database: database.read)
 searches = _run_by(lambda database: database.search)
 writes = _run_by(lambda database: database.write)
