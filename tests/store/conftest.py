@@ -66,8 +66,8 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """Return the name of a database with the schema: creating one takes ten times as long as emptying one."""
+def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
+    """Return the name of a database with the schema; copying it is faster than creating the schema again."""
 
     async def open_once(url: str) -> None:
         async with OpenServers().use(parse_address(url, "url")):
@@ -75,6 +75,13 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
 
     with postgres_server.database() as name:
         asyncio.run(open_once(postgres_server.url(name)))
+        yield name
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
+    """Return the name of a database with the schema: copying one takes longer than emptying one."""
+    with postgres_server.database(postgres_template) as name:
         yield name
 
 

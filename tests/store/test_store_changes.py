@@ -41,8 +41,12 @@ async def receive(store: Store, *messages: InboundMessage) -> list[Receipt]:
     return [stored.receipt for stored in await store.ledger.receive(messages, NOW)]
 
 
-async def find_message(store: Store, receipt: Receipt) -> Memory | None:
-    return (await store.memories.memories([receipt.memory_id])).get(receipt.memory_id)
+async def find_message(store: Store, receipt: Receipt) -> Memory:
+    return (await store.memories.memories([receipt.memory_id]))[receipt.memory_id]
+
+
+async def find_world(store: Store, world_id: UUID) -> World:
+    return (await store.worlds.worlds_by_id([world_id]))[world_id]
 
 
 def build_fact(source: Memory | InboundMessage, text: str = "a fact", **details: object) -> Memory:
@@ -82,7 +86,6 @@ async def test_an_edit_replaces_a_waiting_message(store: Store) -> None:
     assert revised.previous is not None
     assert revised.previous.content.text == "Helo"
     message = await find_message(store, receipt)
-    assert message is not None
     assert (message.content.text, message.embedding) == ("Hello", None)
     assert message.metadata["revisions"] == [{"text": "Helo", "until": LATER.isoformat()}]
     assert revised.event.inbound == replace(build_edit(arrival, ""), message=message)
@@ -114,7 +117,6 @@ async def test_an_edit_after_the_outcome_is_marked_as_late(store: Store, is_answ
         assert (receipt.rule, receipt.edit_state) == ("", EditState.LATE)
     before, current = await store.ledger.receipt(first.id), await find_message(store, first)
     assert before is not None
-    assert current is not None
     assert before.outcome is (Outcome.SUPERSEDED if is_answering else Outcome.ANSWERED)
     assert current.content.text == "Hi!"
 
@@ -127,7 +129,6 @@ async def test_an_older_edit_does_not_undo_a_newer_edit(store: Store) -> None:
 
     assert (older.event.is_new, older.event.receipt.outcome) == (False, Outcome.SUPERSEDED)
     message = await find_message(store, first)
-    assert message is not None
     assert message.content.text == "newest"
 
 
@@ -157,7 +158,6 @@ async def test_only_the_last_texts_of_many_edits_are_stored(store: Store) -> Non
         await store.edits.apply_edit(build_edit(arrival, str(number), number), NOW)
 
     message = await find_message(store, first)
-    assert message is not None
     texts = [revision["text"] for revision in message.metadata["revisions"]]
     assert texts == [str(number) for number in range(4, MAX_REVISIONS + 4)]
 
@@ -286,7 +286,6 @@ async def test_an_edit_brings_no_quotation_back(store: Store) -> None:
     content = replace(edit.message.content, quotation=quoted)
     await store.edits.apply_edit(replace(edit, message=replace(edit.message, content=content)), NOW)
     stored = await find_message(store, receipt)
-    assert stored is not None
     assert stored.content == Content("really?")
 
 
@@ -373,8 +372,7 @@ async def test_messages_follow_a_migrated_room(store: Store) -> None:
     assert await store.worlds.participant_state(new.room.id) is ParticipantState.FOLLOWED
     assert {entity.name for entity in await store.entities.participants(new.room.id)} == {"Alice", "Bob"}
     assert [task.name for task in await store.tasks.tasks(room_id=new.room.id)] == ["later"]
-    world = await store.worlds.world(new.world.id)
-    assert world is not None
+    world = await find_world(store, new.world.id)
     assert world.role_of(old.author.id) is Role.OWNER
 
 
@@ -420,8 +418,7 @@ async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_are_kep
     for place in (old.room.id, None):
         await store.tasks.save_task(Task(new_id(), "later", NOW, room_id=place, world_id=old_world.id))
     await migrate(store, old, new)
-    world = await store.worlds.world(new.world.id)
-    assert world is not None
+    world = await find_world(store, new.world.id)
     assert world.settings == {
         room_setting("RESPONSIVENESS", new.room.id): "lively",
         room_setting("RESPONSIVENESS", old_world.id): "lively",
@@ -430,8 +427,7 @@ async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_are_kep
 
     await store.worlds.set_setting(new.world.id, room_setting("RESPONSIVENESS", new.room.id), "reserved")
     await migrate(store, old, new)  # it is stated in both rooms
-    world = await store.worlds.world(new.world.id)
-    assert world is not None
+    world = await find_world(store, new.world.id)
     assert world.settings[room_setting("RESPONSIVENESS", new.room.id)] == "reserved"
 
 

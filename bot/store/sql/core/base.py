@@ -109,7 +109,8 @@ class RecentMemoryCache:
         with self._lock:
             self._version += 1
             for key in invalidated:
-                self._drop(key)
+                self._changed_in[key] = self._version
+                self._remove(key)
             for key, memory in pending:
                 self._changed_in[key] = self._version
                 window = self._windows.get(key)
@@ -185,10 +186,6 @@ class RecentMemoryCache:
             window = self._windows[key] = _Window(limit, list(memories), list(map(_size_of, memories)))
             self._size += window.size
             self._limit_size()
-
-    def _drop(self, key: WindowKey) -> None:
-        self._changed_in[key] = self._version
-        self._remove(key)
 
     def _limit_size(self) -> None:
         while self._size > MAX_BYTES:
@@ -367,6 +364,8 @@ def _run_by(
     return decorate
 
 
+# Of a method with a connection after `self`; it is called without one, and awaited. Its body may run in another thread,
+# and again if the transaction has to be repeated.
 reads = _run_by(lambda database: database.read)
 searches = _run_by(lambda database: database.search)
 writes = _run_by(lambda database: database.write)

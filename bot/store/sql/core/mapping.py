@@ -628,6 +628,11 @@ class RowMapping(Generic[T]):
         """Return the values of an agent's rows by their ids, without those that cannot be read."""
         return {_id_of(value): value for value in self.find(connection, self.by_ids, ids, agent=agent)}
 
+    def get(self, connection: Connection, agent: int, row_id: Any) -> T | None:
+        """Return the value of an agent's row by its id; raises as `read` does."""
+        row = connection.execute(self.by_ids, {"agent": agent, "items": [row_id]}).first()
+        return self.read(row) if row else None
+
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:
         """Yield the values of rows as the driver returns them, without those that cannot be read."""
         return self.read_all([decode(value) for decode, value in zip(self._decoders, row, strict=True)] for row in rows)
@@ -762,12 +767,17 @@ def insert_if_new(table: Table, names: Sequence[str]) -> InsertStatement:
 
 
 def upsert(
-    table: Table, keys: Sequence[str], names: Sequence[str], *, unchanged: Sequence[str] = ()
+    table: Table, keys: Sequence[str], names: Sequence[str], *, unchanged: Sequence[str] = (), added: Sequence[str] = ()
 ) -> InsertStatement:
-    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns."""
+    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns.
+
+    The numbers of the columns in `added` are added to the stored ones.
+    """
+    changed = [name for name in names if name not in (*keys, *unchanged)]
 
     def extend(insert: Any) -> Executable:
-        updates = {name: insert.excluded[name] for name in names if name not in (*keys, *unchanged)}
+        new = insert.excluded
+        updates = {name: table.c[name] + new[name] if name in added else new[name] for name in changed}
         return insert.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
 
     return InsertStatement(table, names, extend)

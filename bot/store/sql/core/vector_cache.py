@@ -176,12 +176,6 @@ def view_of(connection: Connection) -> VectorCacheView | None:
     return view if isinstance(view, VectorCacheView) else None
 
 
-def vector_cache_of(connection: Connection) -> VectorCache:
-    """Return the cache that a connection reports its writes to, or an unused one."""
-    cache: Any = connection.info.get(WRITER_KEY)
-    return cache if isinstance(cache, VectorCache) else VectorCache()
-
-
 @lru_cache(maxsize=1)
 def has_numpy() -> bool:
     """Return whether numpy, which is optional, is installed."""

@@ -73,7 +73,7 @@ async def restore_dump(address: Address, file: Path, data_folder: Path) -> Path 
     names = TABLE_ENTRY.findall(contents)
     if VERSION_TABLE not in names:
         raise ConfigError(f"{file} cannot be put in place: it is no copy of a database of Greenroom")
-    if await run_once(address, _is_in_use):
+    if await run_once(address, lambda connection: connection.exec_driver_sql(IN_USE).first() is not None):
         raise StoreInaccessible(f"{address.label} is in use by another Greenroom process: stop it first")
     existing = await run_once(address, _find_own_tables)
     previous = None
@@ -141,10 +141,6 @@ def _created_at(contents: str, file: Path) -> datetime:
     return datetime.fromisoformat(match[1]).astimezone(UTC)
 
 
-def _is_in_use(connection: Connection) -> bool:
-    return connection.exec_driver_sql(IN_USE).first() is not None
-
-
 def _find_own_tables(connection: Connection) -> list[str]:
     """Return the tables of the core, and those of plugins, whose names begin with that of the plugin."""
     names = inspect(connection).get_table_names()
@@ -180,11 +176,7 @@ async def _run(address: Address, program: str, *options: str, connects: bool = T
                 process.kill()
     output, errors = await communication
     if process.returncode:
-        cause = _last_line(errors.decode(errors="replace"))
+        lines = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
+        cause = lines[-1][:MAX_ERROR_LENGTH] if lines else "it gave no reason"
         raise ConfigError(f"{program} failed for {address.label}: {cause}")
     return output.decode(errors="replace")
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:MAX_ERROR_LENGTH] if lines else "it gave no reason"

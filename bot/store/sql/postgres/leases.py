@@ -260,10 +260,8 @@ class RoomLeases:
         self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.sends_room(item.room_id)))
         if self._received_elsewhere or self.role is ProcessRole.WORKER:
             closed = (receipt for receipt in turn_commit.receipts if receipt.outcome.is_final)
-            self.notices.add(Notice.CLOSED, (item.id for item in closed if self._is_received_elsewhere(item.room_id)))
-
-    def _is_received_elsewhere(self, room_id: UUID) -> bool:
-        return self.role is ProcessRole.WORKER or room_id in self._received_elsewhere
+            is_worker, elsewhere = self.role is ProcessRole.WORKER, self._received_elsewhere
+            self.notices.add(Notice.CLOSED, (item.id for item in closed if is_worker or item.room_id in elsewhere))
 
     def take_over(self, rooms: Iterable[UUID]) -> None:
         """Add rooms whose lease was taken, in which an earlier owner may have left work; none if declared dead."""

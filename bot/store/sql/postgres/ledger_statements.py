@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -191,13 +190,11 @@ def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-@cache
-def _dialect() -> Any:
-    return dialect()  # type: ignore[no-untyped-call]
+DIALECT: Any = dialect()  # type: ignore[no-untyped-call]
 
 
 def _type(table: Table, name: str) -> str:
-    return str(table.c[name].type.compile(dialect=_dialect()))
+    return str(table.c[name].type.compile(dialect=DIALECT))
 
 
 UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}

@@ -184,14 +184,10 @@ def _choose_holds(holds: Sequence[CostHold], spent: Sequence[Amounts], others: S
 
 
 def _is_within(hold: CostHold, spent: Amounts, others: Amounts, amounts: Amounts) -> bool:
+    maximum = (hold.max_cost if hold.max_cost == inf else round(hold.max_cost * NANO), hold.max_tokens)
     return hold.wanted is None or all(
-        used + other + amount <= most
-        for used, other, amount, most in zip(spent, others, amounts, _maximum_of(hold), strict=True)
+        used + other + amount <= most for used, other, amount, most in zip(spent, others, amounts, maximum, strict=True)
     )
-
-
-def _maximum_of(hold: CostHold) -> tuple[float, float]:
-    return (hold.max_cost if hold.max_cost == inf else round(hold.max_cost * NANO), hold.max_tokens)
 
 
 def _ids_of(hold: CostHold) -> tuple[bytes, bytes]:

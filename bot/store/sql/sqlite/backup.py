@@ -173,7 +173,7 @@ def hold_open_work(engine: Engine, path: Path) -> bool:
         sqlite.check_integrity(connection, path)
         copied_at = datetime.fromtimestamp(int.from_bytes(header[MINUTE_BYTES], "big") * 60, UTC)
         sqlite.begin(connection, to_write=True)
-        message_count, delivery_count = _hold_rows(connection, copied_at)
+        messages, parts, _ = [connection.execute(statement) for statement in build_holding_statements(copied_at)]
         for number in ("application_id", "user_version"):
             connection.exec_driver_sql(f"PRAGMA {number} = 0")
         sqlite.commit(connection)
@@ -182,8 +182,8 @@ def hold_open_work(engine: Engine, path: Path) -> bool:
         "they may have been answered after it was made; `bot outbox list` shows the deliveries",
         path,
         _format_time(copied_at),
-        message_count,
-        delivery_count,
+        messages.rowcount,
+        parts.rowcount,
     )
     return True
 
@@ -219,11 +219,6 @@ def build_holding_statements(copied_at: datetime) -> list[Update | Delete]:
         update(deliveries).where(is_flag(deliveries.c.is_open)).values(is_open=False, **delivery_values),
         delete(cursors),
     ]
-
-
-def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
-    messages, parts, _ = [connection.execute(statement) for statement in build_holding_statements(copied_at)]
-    return messages.rowcount, parts.rowcount
 
 
 def _format_time(copied_at: datetime) -> str:

@@ -90,7 +90,7 @@ def check_file(path: Path) -> CheckReport:
             facts: dict[str, str | int] = {"schema": version or "none", **_sizes(path)}
             if usable == VERSION:
                 facts |= count_rows(connection)
-                _decode_invalid_texts(connection)
+                sqlite.driver_of(connection).text_factory = _decode
                 problems += [f"{problem}{COPY_REMEDY}" for problem in find_unreadable(connection)]
                 problems += islice(find_breaks(connection), MAX_BREAKS)
     except BotError as error:
@@ -108,11 +108,6 @@ def _find_damage(connection: Connection) -> Iterator[str]:
         orphans[table] = orphans.get(table, 0) + 1
     for table, count in orphans.items():
         yield f"{count} rows of {table} belong to nothing: {DAMAGE_REMEDY}"
-
-
-def _decode_invalid_texts(connection: Connection) -> None:
-    driver: Any = connection.connection.driver_connection
-    driver.text_factory = _decode
 
 
 def _decode(text: bytes) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from bot.errors import ConfigError
 from bot.store.sql.core import vector_cache
-from bot.store.sql.core.base import RecentMemoryCache, Synchronous, recent_cache_of
+from bot.store.sql.core.base import INFO_KEY, RecentMemoryCache, Synchronous, recent_cache_of
 
 logger = logging.getLogger(__name__)
 
@@ -203,10 +203,9 @@ def invalidate_caches(connection: Connection) -> None:
         recent_cache.invalidate()
 
 
-def _caches_of(connection: Connection) -> tuple[RecentMemoryCache | vector_cache.VectorCache, ...]:
+def _caches_of(connection: Connection) -> list[RecentMemoryCache | vector_cache.VectorCache]:
     """Return the caches to which the writing connection reports."""
-    vectors, recent = vector_cache.vector_cache_of(connection), recent_cache_of(connection)
-    return (vectors,) if recent is None else (vectors, recent)
+    return [connection.info[key] for key in (vector_cache.WRITER_KEY, INFO_KEY) if key in connection.info]
 
 
 def _end_core_transaction(connection: Connection) -> None:

@@ -18,7 +18,6 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table
-from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.clock import Clock
 from bot.domain.ledger import (
@@ -158,7 +157,7 @@ LOG_FILTERS = ("room_id", "kind", "entity_id")
 
 
 CACHED: RowMapping[dict[str, Any]] = RowMapping(cache, dict)
-LOG: RowMapping[dict[str, Any]] = RowMapping(logs, dict)
+LOG: RowMapping[Any] = RowMapping(logs, LogEntry, build=dict)  # entries are stored, and read as dicts
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHED.stored_names)
 GET_VALUE = sa.select(*CACHED).where(matches(cache, "key"))
 LOCK_VALUE = GET_VALUE.with_for_update()
@@ -224,18 +223,8 @@ class SqlLogs(SqlStorePart):
         await self._insert(entries, durable=False)
 
     async def _insert(self, entries: Sequence[LogEntry], *, durable: bool) -> None:
-        at = self._clock()
-        rows = [
-            {
-                "agent_id": self._agent,
-                "kind": entry.kind,
-                "at": at,
-                "room_id": entry.room_id,
-                "entity_id": entry.entity_id,
-                "body": entry.body,
-            }
-            for entry in entries
-        ]
+        derived = {"at": self._clock()}
+        rows = [LOG.values(entry, self._agent, derived) for entry in entries]
         kinds_to_trim = self._kinds_to_trim(entries)
 
         def insert(connection: Connection) -> None:
@@ -285,17 +274,10 @@ GROUPINGS = {
 UNUSED_KEYS = {"room_id": None, "person_id": None, "model": "", "purpose": ""}
 
 
-def _add_to(table: Table, keys: Sequence[str]) -> InsertStatement:
-    """Return a statement that adds a row of sums to the row of that key."""
-
-    def extend(insert: Any) -> Executable:
-        sums: dict[str, Any] = {name: table.c[name] + insert.excluded[name] for name in COST_FIGURES}
-        return insert.on_conflict_do_update(index_elements=list(keys), set_=sums)  # type: ignore[no-any-return]
-
-    return InsertStatement(table, (*keys, *COST_FIGURES), extend)
-
-
-ADD_COST, ADD_SUM = _add_to(costs, COST_KEYS), _add_to(cost_sums, SUM_KEYS)
+ADD_COST, ADD_SUM = (
+    upsert(table, keys, (*keys, *COST_FIGURES), added=COST_FIGURES)
+    for table, keys in ((costs, COST_KEYS), (cost_sums, SUM_KEYS))
+)
 
 
 def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:

@@ -468,16 +468,7 @@ FIND_CARE_COUNTS = (
     .where(matches(care_counts), care_counts.c.day >= sa.bindparam("since"))
     .order_by(care_counts.c.day, care_counts.c.category)
 )
-
-
-def _add_count(insert: Any) -> Executable:
-    total = care_counts.c["count"] + insert.excluded["count"]
-    return insert.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "day", "category"], set_={"count": total}
-    )
-
-
-ADD_CARE_COUNT = InsertStatement(care_counts, CARE_COUNT.stored_names, _add_count)
+ADD_CARE_COUNT = upsert(care_counts, ("agent_id", "day", "category"), CARE_COUNT.stored_names, added=["count"])
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
 STEPS_OF_TURN = sa.select(*STEP).where(matches(steps, "turn_id"))

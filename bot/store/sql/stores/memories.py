@@ -281,7 +281,7 @@ class SqlMemories(SqlStorePart):
         memories = list(MEMORY.read_all(reversed(rows)))
         if recent_cache is not None:
             recent_cache.store(key, limit, memories, version)
-        return await self._hide(memories) if self._agent_row.not_read else memories
+        return await self._hide(memories)
 
     async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
         limits = {MemoryKind.MESSAGE: limit, **CONVERSATION_LIMITS}
@@ -298,8 +298,6 @@ class SqlMemories(SqlStorePart):
         if recent_cache is not None:
             for kind, window in windows.items():
                 recent_cache.store(keys[kind], limits[kind], window, version)
-        if not self._agent_row.not_read:
-            return Conversation(*windows.values())
         return Conversation(*[await self._hide(window) for window in windows.values()])
 
     async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:

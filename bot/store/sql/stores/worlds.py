@@ -296,6 +296,7 @@ UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "state"), unchanged=["active"]
 )
 find_worlds, find_rooms = WORLD.find_by_id, ROOM.find_by_id
+find_world, find_room = WORLD.get, ROOM.get
 ALL_ROOMS = sa.select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
 ROOMS_OF_WORLD = sa.select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
 ROOM_IDS_OF_WORLD = sa.select(rooms.c.id).where(matches(rooms, "world_id"))
@@ -433,21 +434,9 @@ def participant_states(
     return {room_id: stored.get(room_id, ParticipantState.DEFAULT) for room_id in room_ids}
 
 
-def find_room(connection: Connection, agent: int, room_id: UUID) -> Room | None:
-    """Return a room by id."""
-    row = connection.execute(ROOM.by_ids, {"agent": agent, "items": [room_id]}).first()
-    return ROOM.read(row) if row else None
-
-
 def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
     """Return the ids of a world's rooms."""
     return list(connection.execute(ROOM_IDS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
-
-
-def find_world(connection: Connection, agent: int, world_id: UUID) -> World | None:
-    """Return a world by id."""
-    row = connection.execute(WORLD.by_ids, {"agent": agent, "items": [world_id]}).first()
-    return WORLD.read(row) if row else None
 
 
 class SqlWorlds(SqlStorePart):

@@ -1,26 +1,10 @@
 """Fixtures for the tests of the store on PostgreSQL."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from tests.postgres import PostgresServer
-
-
-@pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> Iterator[str]:
-    """Return the name of a database with the schema; copying it is faster than creating the schema again."""
-
-    async def open_once(url: str) -> None:
-        async with OpenServers().use(parse_address(url, "url")):
-            pass
-
-    with postgres_server.database() as name:
-        asyncio.run(open_once(postgres_server.url(name)))
-        yield name
 
 
 @pytest.fixture

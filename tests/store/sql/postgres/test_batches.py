@@ -15,10 +15,9 @@ from bot import Outcome, derived_id, system_clock
 from bot.platform import TaskSet
 from bot.store import LeaseLost, StoreUnavailable, TurnCommit
 from bot.store.sql.core.mapping import Row
-from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.ledger_statements import CallBatcher
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import make_message
+from tests.store.sql.postgres.stores import open_store
 
 AGENT = derived_id("agent", "Ada")
 ROOMS = [f"room {number}" for number in range(20)]
@@ -62,7 +61,7 @@ async def test_only_failing_calls_of_a_batch_fail() -> None:
 
 
 async def test_messages_keep_their_order_next_to_a_message_that_cannot_be_stored(postgres_url: str) -> None:
-    async with OpenServers().open_store(parse_address(postgres_url, "the url"), AGENT) as store:
+    async with open_store(postgres_url, AGENT) as store:
         ledger, now = store.ledger, system_clock()
         await ledger.receive([make_message("first", sent_at=now)], now)
         names = [str(number) for number in range(20)]
@@ -93,9 +92,8 @@ async def test_a_cancelled_call_does_not_affect_the_others_of_its_batch() -> Non
 async def test_messages_of_many_rooms_at_once_take_few_round_trips_and_none_gets_the_rows_of_another(
     postgres_url: str,
 ) -> None:
-    address = parse_address(postgres_url, "the url")
     with StatementCounter() as counter:
-        async with OpenServers().open_store(address, AGENT) as store:
+        async with open_store(postgres_url, AGENT) as store:
             ledger, now = store.ledger, system_clock()
             await ledger.receive([make_message("first", sent_at=now, room=room, author=room) for room in ROOMS], now)
             exchanges = make_exchanges(ROOMS, len(ROOMS))
@@ -132,8 +130,7 @@ async def test_messages_of_many_rooms_at_once_take_few_round_trips_and_none_gets
 
 
 async def test_a_lost_lease_fails_only_the_commit_of_its_room(postgres_url: str) -> None:
-    address = parse_address(postgres_url, "the url")
-    async with OpenServers().open_store(address, AGENT) as store:
+    async with open_store(postgres_url, AGENT) as store:
         assert store.sharing is not None
         await store.sharing.join()
         first, second = make_exchanges(ROOMS[:2], 2)

@@ -8,14 +8,12 @@ import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
 from benchmarks.server import StatementCounter
-from bot import Outcome, derived_id, system_clock
+from bot import Outcome, system_clock
 from bot.platform import InboundMessage
 from bot.store import Store
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import make_message
+from tests.store.sql.postgres.stores import open_store
 
-ADA = derived_id("agent", "Ada")
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
@@ -33,8 +31,7 @@ def counter() -> Iterator[StatementCounter]:
 @pytest.fixture
 async def stores(postgres_url: str, counter: StatementCounter) -> AsyncIterator[tuple[Store, Store]]:
     """Yield the stores of two processes that share the work, in which Kim has written."""
-    address = parse_address(postgres_url, "the url")
-    async with OpenServers().open_store(address, ADA) as first, OpenServers().open_store(address, ADA) as other:
+    async with open_store(postgres_url) as first, open_store(postgres_url) as other:
         for store in (first, other):
             assert store.sharing is not None
             await store.sharing.join()

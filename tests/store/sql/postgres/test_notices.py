@@ -10,26 +10,22 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
-from bot import Outcome, derived_id, new_id
+from bot import Outcome, new_id
 from bot.inbound import work_sharing
 from bot.store.sql.core.base import AgentRow
-from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.leases import MAX_PAYLOAD, Notice, NoticeQueue
-from bot.store.sql.postgres.storage import OpenServers
 from bot.store.sql.postgres.work_sharing import PostgresSharing
 from bot.testing import ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness
-
-ADA = derived_id("agent", "Ada")
+from tests.store.sql.postgres.stores import ADA, open_store
 
 
 @asynccontextmanager
 async def two_processes(url: str) -> AsyncIterator[tuple[AgentHarness, AgentHarness]]:
     """Run an agent twice, as two processes would."""
-    address = parse_address(url, "the url")
     async with (
-        OpenServers().open_store(address, ADA) as first_store,
-        OpenServers().open_store(address, ADA) as second_store,
+        open_store(url) as first_store,
+        open_store(url) as second_store,
         running_agent(store=first_store, model=ScriptedModel(model_answer("I hear you."))) as first,
         running_agent(store=second_store, model=ScriptedModel(model_answer("Not me."))) as second,
     ):
@@ -58,12 +54,12 @@ async def test_what_a_dead_process_left_is_answered_before_what_came_to_its_room
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
-    to_whom, address = re.compile(r"The next message is .+'s, to (\w+)"), parse_address(postgres_url, "the url")
+    to_whom = re.compile(r"The next message is .+'s, to (\w+)")
     model = ScriptedModel(lambda request: model_answer(f"To {to_whom.findall(request.prompt)[-1]}."))
     async with (
         asyncio.timeout(10.0),
-        OpenServers().open_store(address, ADA) as store,
-        OpenServers().open_store(address, ADA) as other_store,
+        open_store(postgres_url) as store,
+        open_store(postgres_url) as other_store,
         running_agent(store=store, model=model, settings={"LATEST_RESPONSE": "queue"}) as harness,
     ):
         await harness.send("This room is mine now", author="Kim")

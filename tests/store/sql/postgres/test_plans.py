@@ -10,18 +10,17 @@ from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from bot import derived_id, system_clock
+from bot import system_clock
 from bot.store.sql.core.schema import add_postgres_options, metadata
 from bot.store.sql.postgres import database as postgres_database
 from bot.store.sql.postgres import ledger_statements as committing
 from bot.store.sql.postgres import ledger_statements as receiving
-from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.ledger_statements import RawStatement
-from bot.store.sql.postgres.storage import OpenServers
 from bot.store.sql.stores import cache_logs_costs, ledger, memories, search, tasks, worlds
 from bot.testing import make_message
 from tests.postgres import PostgresServer
 from tests.store.sql.conftest import expand
+from tests.store.sql.postgres.stores import open_store
 
 DIALECT = dialect()  # type: ignore[no-untyped-call]
 INDEXES = {
@@ -131,7 +130,7 @@ async def test_a_table_that_has_grown_gets_statistics_at_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_database, "RECHECK_SECONDS", 0.0)
-    store_of = OpenServers().open_store(parse_address(postgres_url, "the url"), derived_id("agent", "Ada"))
+    store_of = open_store(postgres_url)
     async with asyncio.timeout(20), store_of as store:
         connection = await asyncpg.connect(postgres_url)
         while await connection.fetchval("SELECT reltuples FROM pg_class WHERE relname = 'receipts'") <= 0:

@@ -8,7 +8,7 @@ from typing import Self
 
 import pytest
 
-from bot import Character, ConfigError, Outcome, Settings, SettingsModel, derived_id
+from bot import Character, ConfigError, Outcome, Settings, SettingsModel
 from bot.background.maintenance import ScheduledBackups
 from bot.cli.main import entry
 from bot.domain.ledger import Rule
@@ -19,20 +19,17 @@ from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer
 from bot.store import Duty, ProcessRole
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness, add_required
 from plugins.sql import plugin as sql_plugin
-
-ADA = derived_id("agent", "Ada")
+from tests.store.sql.postgres.stores import open_store
 
 
 @asynccontextmanager
 async def member(url: str, role: ProcessRole) -> AsyncIterator[AgentHarness]:
     """Run the agent once more, as another process with this role would."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(OpenServers().open_store(parse_address(url, "the url"), ADA))
+        store = await stack.enter_async_context(open_store(url))
         model = ScriptedModel(model_answer("I hear you."))
         yield await stack.enter_async_context(running_agent(store=store, model=model, role=role))
 
@@ -120,12 +117,11 @@ async def test_a_single_gateway_at_a_time_connects_a_platform_and_senders_receiv
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.runtime.runtime.STANDBY_SECONDS", 0.02)
-    address = parse_address(postgres_url, "the url")
 
     @asynccontextmanager
     async def runtime(role: ProcessRole, entered: asyncio.Queue[Connection]) -> AsyncIterator[Runtime]:
         spec = AdapterSpec("test", lambda handles: Connection(entered), NoSettings)
-        async with OpenServers().open_store(address, ADA) as store:
+        async with open_store(postgres_url) as store:
             plugins = (*add_required(()), ScriptedModel().plugin)
             settings = Settings([Layer("test", {"AI_NOTICE": "off"})])
             config = AgentConfig(Character(name="Ada"), plugins, settings, store, role=role)
@@ -218,9 +214,7 @@ async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_o
     async with AsyncExitStack() as stack:
         sharings = []
         for role in (ProcessRole.GATEWAY, ProcessRole.WORKER):
-            store = await stack.enter_async_context(
-                OpenServers().open_store(parse_address(postgres_url, "the url"), ADA)
-            )
+            store = await stack.enter_async_context(open_store(postgres_url))
             assert store.sharing is not None
             store.sharing.role = role
             await store.sharing.join()

@@ -10,17 +10,15 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
-from bot import Outcome, Rule, derived_id
+from bot import Outcome, Rule
 from bot.inbound import work_sharing
 from bot.platform import Delivery, InboundMessage
 from bot.store import StoreUnavailable
 from bot.store.sql.postgres import heartbeat
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness
+from tests.store.sql.postgres.stores import open_store
 
-ADA = derived_id("agent", "Ada")
 TO_WHOM = re.compile(r"The next message is .+'s, to (\w+)")
 SETTINGS = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
 
@@ -43,7 +41,7 @@ async def process(url: str, adapter: RecordingAdapter | None = None) -> AsyncIte
     """Run an agent that answers every message of its own by the name of its author."""
     model = ScriptedModel(lambda request: model_answer(f"To {TO_WHOM.findall(request.prompt)[-1]}."))
     async with (
-        OpenServers().open_store(parse_address(url, "the url"), ADA) as store,
+        open_store(url) as store,
         running_agent(store=store, model=model, settings=SETTINGS, adapter=adapter) as harness,
     ):
         yield harness
@@ -155,12 +153,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
     monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
     monkeypatch.setattr(work_sharing, "HEARTBEAT_SECONDS", 600.0)
     monkeypatch.setattr(heartbeat, "MIN_INTERVAL_SECONDS", 0.0)
-    address = parse_address(postgres_url, "the url")
-    async with (
-        asyncio.timeout(10.0),
-        process(postgres_url) as survivor,
-        OpenServers().open_store(address, ADA) as dead_store,
-    ):
+    async with asyncio.timeout(10.0), process(postgres_url) as survivor, open_store(postgres_url) as dead_store:
         for author in ("Kim", "Bob"):
             await survivor.send("Hello", author=author)
         sharing: Any = survivor.agent.store.sharing

@@ -6,22 +6,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bot import ActionResult, Effect, Outcome, Plugin, Turn, action, derived_id
+from bot import ActionResult, Effect, Outcome, Plugin, Turn, action
 from bot.outbound.proposals import ProposalDecision
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, model_answer, running_agent
+from tests.store.sql.postgres.stores import open_store
 
-ADA = derived_id("agent", "Ada")
 SETTINGS = {"APPROVAL": "all"}
 
 
 @asynccontextmanager
 async def running_process(url: str, model: ScriptedModel, *plugins: Plugin) -> AsyncIterator[AgentHarness]:
     """Run the agent as one of the processes that share a database."""
-    address = parse_address(url, "the url")
     async with (
-        OpenServers().open_store(address, ADA) as store,
+        open_store(url) as store,
         running_agent(
             *plugins, model=model, store=store, settings=SETTINGS, adapter=RecordingAdapter(can_edit=True)
         ) as harness,

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.server import StatementCounter
-from bot import BotError, ConfigError, Outcome, SettingError, Settings, Task, derived_id, new_id, system_clock
+from bot import BotError, ConfigError, Outcome, SettingError, Settings, Task, new_id, system_clock
 from bot.settings import Layer
 from bot.store import Store
 from bot.store.sql.core.schema import VERSION
-from bot.store.sql.postgres.connection import parse_address
-from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import ScriptedModel, model_answer, running_agent
 from plugins.sql import plugin
-
-ADA = derived_id("agent", "Ada")
+from tests.store.sql.postgres.stores import ADA, open_store
 
 
 def settings(url: str, name: str = "POSTGRES_URL") -> Settings:
@@ -46,8 +43,8 @@ async def test_a_conversation_is_stored(postgres_url: str, name: str) -> None:
 
 async def test_two_processes_may_open_a_database_and_a_third_may_read_it(postgres_url: str) -> None:
     assert plugin.store is not None
-    chosen, address = settings(postgres_url), parse_address(postgres_url, "the url")
-    async with plugin.store.open(ADA, chosen) as first, OpenServers().open_store(address, ADA) as other:
+    chosen = settings(postgres_url)
+    async with plugin.store.open(ADA, chosen) as first, open_store(postgres_url) as other:
         await first.cache.set("key", 1)
         assert await other.cache.get("key") == 1
         async with plugin.store.open_read_only(ADA, chosen) as looked:
@@ -114,10 +111,7 @@ class RecordedStatements(StatementCounter):
 @pytest.mark.long
 async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
     with RecordedStatements() as recorded:
-        async with (
-            OpenServers().open_store(parse_address(postgres_url, "the url"), ADA) as store,
-            running_agent(store=store) as harness,
-        ):
+        async with open_store(postgres_url) as store, running_agent(store=store) as harness:
             await harness.send("The first one makes the rows.")
             recorded.texts.clear()
             await harness.send("The second one finds them.")
@@ -130,11 +124,11 @@ async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
 
 @pytest.mark.long
 async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
-    address, now = parse_address(postgres_url, "the url"), system_clock()
+    now = system_clock()
     async with (
-        OpenServers().open_store(address, ADA) as first_store,
-        OpenServers().open_store(address, ADA) as two,
-        OpenServers().open_store(address, ADA) as three,
+        open_store(postgres_url) as first_store,
+        open_store(postgres_url) as two,
+        open_store(postgres_url) as three,
     ):
         made = [Task(new_id(), "WATER", now, tags=frozenset({"queue"})) for _ in range(60)]
         for task in made:
