@@ -527,8 +527,9 @@ class Budget:
     def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
         if entry.day == today.day:
-            for key in self._scopes(entry.room_id, entry.person_id):
-                today.of(key).add(CostUsage(entry.cost, entry.tokens))
+            added = CostUsage(entry.cost, entry.tokens)
+            for usage in [today.of(key) for key in self._scopes(entry.room_id, entry.person_id)]:
+                usage.add(added)
 
     def spent_in(self, room_id: UUID) -> float:
         """Return what was spent in a room today, in dollars."""

@@ -345,14 +345,15 @@ def put_worlds(
 
     An unchanged world is not even locked: on PostgreSQL all rooms of a server would wait for each other.
     """
-    stored = {**known, **find_worlds(connection, agent, {world.id for world in submitted} - known.keys())}
-    changed: dict[UUID, World] = {}
+    stored, changed = {**known}, dict[UUID, World]()
+    if missing := {world.id for world in submitted} - known.keys():
+        stored |= find_worlds(connection, agent, missing)
     for world in submitted:
         previous = changed.get(world.id) or stored.get(world.id)
         if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
             UPSERT_WORLD.execute(connection, WORLD.values(world, agent))
             changed[world.id] = world
-    return stored | find_worlds(connection, agent, changed)
+    return stored | find_worlds(connection, agent, changed) if changed else stored
 
 
 def _adds_nothing(world: World, stored: World) -> bool:
@@ -393,7 +394,8 @@ def put_environment(
     stored_rooms = put_rooms(connection, agent, [room for _, room, _ in active], known_rooms)
     stored_people = put_entities(connection, agent, [person for _, _, person in active])
     touch_participants(connection, agent, [(room.id, person.id) for _, room, person in active])
-    states |= participant_states(connection, agent_row, room_ids - states.keys())
+    if missing := room_ids - states.keys():
+        states |= participant_states(connection, agent_row, missing)
     return Environment(stored_worlds, stored_rooms, stored_people, states)
 
 
