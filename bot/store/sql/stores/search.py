@@ -325,6 +325,14 @@ class WordMatches:
     found: Found
 
 
+@dataclass(frozen=True, slots=True)
+class NearMatches:
+    """The similarities of the lines nearest in meaning to a question, by position, nearest first, and the lines."""
+
+    similarities: Mapping[int, float] = field(default_factory=dict)
+    found: Found = field(default_factory=Found)
+
+
 def place_of(agent: int, scope: RecallScope, kind: MemoryKind) -> Place:
     """Return what a search covers: of a conversation, which belongs to its room, not what is shared everywhere."""
     audiences = audiences_of(scope)
@@ -350,19 +358,22 @@ def match_words(place: Place, query: SearchQuery, connection: Connection) -> Wor
     return matches
 
 
-def find_near(place: Place, query: SearchQuery, connection: Connection) -> dict[int, float]:
-    """Return the positions of the memories nearest in meaning to a question, with their similarities, nearest first."""
+def find_near(place: Place, query: SearchQuery, connection: Connection) -> NearMatches:
+    """Return the lines nearest in meaning to a question."""
     vector = VectorQuery(tuple(query.vector or ()), query.model, place.kind)
-    return find_nearest(connection, place.agent, vector, place.audiences, MAX_NEAREST)
+    near = NearMatches(find_nearest(connection, place.agent, vector, place.audiences, MAX_NEAREST))
+    _read_lines(connection, place, query, list(near.similarities), near.found)
+    return near
 
 
 def rank_found(
-    place: Place, query: SearchQuery, matches: WordMatches, near: Mapping[int, float], connection: Connection
+    query: SearchQuery, matches: WordMatches, near: NearMatches
 ) -> list[tuple[int, float, dict[str, float]]]:
-    """Add what is near to `matches`; return the positions of all, with scores and their parts, best first."""
-    found = matches.found
-    _read_lines(connection, place, query, list(near), found)
-    return rank_candidates(matches.question, found.lines, matches.weights, near, found.neighbours, query.asked)
+    """Return the positions of what was found by words and by meaning, with scores and their parts, best first."""
+    lines, neighbours = matches.found.lines | near.found.lines, matches.found.neighbours
+    for position, others in near.found.neighbours.items():
+        neighbours[position] |= others
+    return rank_candidates(matches.question, lines, matches.weights, near.similarities, neighbours, query.asked)
 
 
 def _read_lines(
@@ -372,8 +383,7 @@ def _read_lines(
     wanted = {*positions}
     if query.with_neighbours and place.kind == MemoryKind.MESSAGE:
         wanted |= _add_neighbours(connection, positions[:MAX_WITH_NEIGHBOURS], found.neighbours)
-    missing = wanted - found.lines.keys()
-    rows = rows_of(connection, CANDIDATE_ROWS, missing, excluded=list(query.excluded), **place.values)
+    rows = rows_of(connection, CANDIDATE_ROWS, wanted, excluded=list(query.excluded), **place.values)
     found.lines.update({position: Candidate(*split_stored(terms), created_at) for position, terms, created_at in rows})
 
 
