@@ -350,8 +350,9 @@ def match_words(place: Place, query: SearchQuery, connection: Connection) -> Wor
     weights = {label: idf(len(positions), total) for label, positions in found.items()}
     rough: defaultdict[int, float] = defaultdict(float)
     for label, positions in found.items():
+        weight = weights[label]
         for position in positions:
-            rough[position] += weights[label]
+            rough[position] += weight
     best = [position for _, position in nlargest(MAX_MATCHES, zip(rough.values(), rough, strict=True))]
     matches = WordMatches(question, weights, Found())
     _read_lines(connection, place, query, best, matches.found)
