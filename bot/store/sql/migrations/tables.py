@@ -1,4 +1,4 @@
-"""Tables and indexes as migrations create them: what the schema is now plays no part."""
+"""Tables and indexes as migrations create them, independent of the current schema."""
 
 from collections.abc import Sequence
 from typing import Any

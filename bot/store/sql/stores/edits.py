@@ -208,7 +208,7 @@ MOVE_WORLD_TASKS = _move_rows(tasks, "world_id")
 
 
 def _move_world(connection: Connection, agent: int, old: UUID, new: UUID) -> None:
-    """Move what belongs to a world and to none of its rooms: what is noted of its people, documents and tasks."""
+    """Move the components, documents and tasks of a world that belong to none of its rooms."""
     values = {"agent": agent, "new": new}
     for statement in (MOVE_WORLD_COMPONENTS, MOVE_WORLD_MEMORIES, MOVE_WORLD_TASKS):
         connection.execute(statement, {**values, "world_id_": old, **_world_marks(old, new)})

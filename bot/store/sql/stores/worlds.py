@@ -455,7 +455,7 @@ class SqlWorlds(SqlStorePart):
 
     @reads
     def room(self, connection: Connection, room_id: UUID) -> Room | None:
-        room = find_room(connection, self._agent, room_id)
+        room = find_rooms(connection, self._agent, [room_id]).get(room_id)  # without one that cannot be read
         return None if room is None else self._agent_row.hide_name(room)
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:

@@ -154,6 +154,15 @@ async def test_a_cached_value_that_cannot_be_read_counts_as_missing_and_is_named
         assert await store.cache.get(key) == "red"
 
 
+async def test_a_room_that_cannot_be_read_counts_as_unknown_until_its_next_message(reopen: Reopen) -> None:
+    async with reopen() as store, running_agent(model=ScriptedModel(model_answer("Hello.")), store=store) as harness:
+        room_id = (await say(harness, "one")).room_id
+        await change(store, "UPDATE rooms SET metadata = '{'")
+        assert await store.worlds.room(room_id) is None
+        await say(harness, "two")
+        assert await store.worlds.room(room_id) is not None
+
+
 @pytest.mark.long
 async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
     reopen: Reopen, caplog: pytest.LogCaptureFixture
