@@ -156,9 +156,10 @@ class Client(api.CompatibleClient):
 
     async def text_model(self, size: str) -> str:
         """Return the model that a setting names, or the only one of another server than OpenAI's if it is not set."""
+        if name := self.known_model(size):
+            return name
         default: str = getattr(self.settings, f"openai_{size.lower()}_model")
-        variables = "OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL"
-        return self.known_model(size) or await self.listing.find_text_model(default, variables)
+        return await self.listing.find_text_model(default, "OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL")
 
 
 def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Connection, str]:

@@ -1,5 +1,6 @@
 """Contract of every store: receipts, steps and deliveries."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -62,6 +63,46 @@ def build_deliveries(reply: Memory, texts: Sequence[str], reply_index: int = 0) 
     return tuple(
         build_delivery(turn_id, reply.room_id, text, part=number, id=ids[number], memory_id=reply.id)
         for number, text in enumerate(texts)
+    )
+
+
+async def test_events_that_arrive_at_the_same_time_are_stored_as_if_one_after_the_other(store: Store) -> None:
+    arrivals = [
+        make_message(f"Message {number}", sent_at=NOW, room=f"room {number % 3}", author=f"person {number % 4}")
+        for number in range(20)
+    ]
+    cursor = StreamCursor("test", "default", "stream", "20")
+    times = [NOW + timedelta(seconds=number) for number in range(len(arrivals))]
+    cursors = [None] * 19 + [cursor]
+    received = await asyncio.gather(*map(store.ledger.receive, [[arrival] for arrival in arrivals], times, cursors))
+
+    events = [event for stored in received for event in stored]
+    assert [event.inbound for event in events] == arrivals
+    assert [event.receipt.received_at for event in events] == times
+    assert all(event.is_new for event in events)
+    assert await store.ledger.cursor("test", "default", "stream") == "20"
+    for number in range(3):
+        room = arrivals[number].room
+        conversation = await store.memories.recent(room.id, 10)
+        assert {memory.content.text for memory in conversation} == {f"Message {i}" for i in range(number, 20, 3)}
+    receipts = await store.ledger.receipts(limit=50)
+    assert {receipt.id for receipt in receipts} == {event.receipt.id for event in events}
+
+
+async def test_steps_and_deliveries_that_are_saved_at_the_same_time_are_all_stored(store: Store) -> None:
+    receipt = await receive_text(store)
+    assert receipt.turn_id is not None
+    reply = build_reply(receipt, "One two three", receipt.turn_id)
+    first, second, third = build_deliveries(reply, ["One", "two", "three"])
+    await store.ledger.commit(TurnCommit((reply,), (first, second)))
+    steps = [Step(receipt.turn_id, f"step {n}", "action", StepState.DONE, "", {"n": n}, NOW) for n in range(5)]
+    sent = [replace(delivery, state=DeliveryState.SENT, attempts=1) for delivery in (first, second, third)]
+    await asyncio.gather(*map(store.ledger.save_step, steps), *map(store.ledger.save_delivery, sent))
+
+    assert await store.ledger.steps(receipt.turn_id) == {step.key: step for step in steps}
+    stored = await store.ledger.deliveries(room_id=receipt.room_id)
+    assert {delivery.id: delivery.state for delivery in stored} == dict.fromkeys(
+        (first.id, second.id, third.id), DeliveryState.SENT
     )
 
 

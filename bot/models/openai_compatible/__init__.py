@@ -574,6 +574,7 @@ class CompatibleClient(Service):
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         self.owners: dict[str, str] = {}  # of the models that the server lists
+        self._text_models: dict[str, str] = {}  # as the settings name them
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
 
@@ -622,7 +623,9 @@ class CompatibleClient(Service):
 
     def known_model(self, size: str) -> str:
         """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
-        return self.model_for(self.settings, size)
+        if size not in self._text_models:
+            self._text_models[size] = self.model_for(self.settings, size)
+        return self._text_models[size]
 
     async def text_model(self, size: str) -> str:
         """Return the model for texts of a size. Raises ModelError if it cannot be found out."""

@@ -220,6 +220,23 @@ def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[Connection], T]
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True, frozen=True)
+class SharedWork(Generic[Item, T]):
+    """Work on one item. `run` does it for all items that wait for the same commit, and returns a result for each.
+
+    It takes a statement for all of them instead of one for each. If it fails, it is repeated for each item alone.
+    """
+
+    run: Callable[[Connection, Sequence[Item]], Sequence[T]]
+    item: Item
+
+    def __call__(self, connection: Connection) -> T:
+        [result] = self.run(connection, [self.item])
+        return result
+
 
 INSERT_AGENT = insert_if_new(agents, ["key"])
 FIND_AGENT = select(agents.c.id).where(agents.c.key == bindparam("key"))

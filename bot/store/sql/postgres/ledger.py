@@ -41,6 +41,7 @@ from bot.store.sql.postgres.ledger_statements import (
 from bot.store.sql.stores import search
 from bot.store.sql.stores.ledger import (
     STEP,
+    Arrival,
     SqlLedger,
     count_referrals,
     receive,
@@ -92,7 +93,7 @@ class PostgresLedger(SqlLedger):
             worker = self._leases.receiver
 
             def receive_and_assign(connection: Connection) -> list[StoredEvent]:
-                events = receive(connection, self._agent_row, messages, now, cursor)
+                [events] = receive(connection, self._agent_row, [Arrival(messages, now, cursor)])
                 return events if worker is None else assign_rooms(connection, self._agent, worker, events)
 
             received += await self._inbox_queries.run_in_transaction(receive_and_assign)

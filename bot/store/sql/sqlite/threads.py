@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from bot.errors import BotError, StoreUnavailable
-from bot.store.sql.core.base import Synchronous, Work
+from bot.store.sql.core.base import SharedWork, Synchronous, Work
 from bot.store.sql.sqlite.connection import (
     begin,
     checkpoint,
@@ -217,6 +217,21 @@ class Reader(Worker):
             job.error = self._explain(error)
 
 
+def _run_jobs(connection: Connection, batch: Sequence[Job]) -> None:
+    """Run jobs in their order, but each shared work once, for all its items, where its first one comes."""
+    shared: defaultdict[object, list[tuple[Job, Any]]] = defaultdict(list)
+    for job in batch:
+        if isinstance(job.work, SharedWork):
+            shared[job.work.run].append((job, job.work.item))
+    for job in batch:
+        if not isinstance(job.work, SharedWork):
+            job.result = job.work(connection)
+        elif submitted := shared.pop(job.work.run, None):
+            results = job.work.run(connection, [item for _, item in submitted])
+            for (sharing, _), result in zip(submitted, results, strict=True):
+                sharing.result = result
+
+
 MAX_WRITES = 512
 QUIET_SECONDS = 0.5
 MIN_CHECKPOINT_CHANGES = 2_000
@@ -262,8 +277,7 @@ class Writer(Worker):
             return
         was_waiting = self._must_truncate
         try:
-            for job in batch:
-                job.result = job.work(connection)
+            _run_jobs(connection, batch)
             self._commit(connection)
         except BaseException as error:  # one job's failure must not fail the others
             roll_back(connection)

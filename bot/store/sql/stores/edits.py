@@ -54,6 +54,7 @@ from bot.store.sql.stores.ledger import (
     DELIVERY,
     IN_ROOM,
     RECEIPT,
+    Arrival,
     find_by_keys,
     find_deliveries,
     insert_receipts,
@@ -61,7 +62,7 @@ from bot.store.sql.stores.ledger import (
     list_receipts,
     list_unsent,
     receive,
-    save_delivery,
+    save_deliveries,
     save_receipts,
     store_events,
     withdraw_proposals,
@@ -263,8 +264,7 @@ def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[
 
 def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) -> None:
     save_receipts(connection, agent, result.receipts)
-    for delivery in result.deliveries:
-        save_delivery(connection, agent, delivery)
+    save_deliveries(connection, agent, result.deliveries)
 
 
 class SqlEdits(SqlStorePart):
@@ -280,7 +280,8 @@ class SqlEdits(SqlStorePart):
             return EditResult(StoredEvent(receipt))
         revisions = _receipts_of_messages(connection, agent, key.room_id, [key.message_id])
         if not revisions:
-            return EditResult(receive(connection, self._agent_row, [edit], now)[0])
+            [[event]] = receive(connection, self._agent_row, [Arrival([edit], now)])
+            return EditResult(event)
         previous = _find_memories(connection, agent, [revisions[0].memory_id]).get(revisions[0].memory_id)
         plan = plan_edit(edit, now, revisions, previous, is_answering=is_answering)
         save_receipts(connection, agent, plan.superseded)

@@ -76,7 +76,7 @@ from bot.store.sql.stores.ledger import (
     find_receipt,
     list_deliveries,
     list_unsent,
-    save_delivery,
+    save_deliveries,
     state_values,
     withdraw_proposals,
 )
@@ -387,8 +387,7 @@ class Erasure(SqlStorePart):
         answers = rows_of(connection, DELIVERED_OF_TURNS, turn_ids, agent=agent)
         unsent = (delivery for delivery in list_unsent(connection, agent) if delivery.turn_id in turn_ids)
         cancelled = tuple(map(redact_delivery, cancel_unsent(unsent, FORGOTTEN)))
-        for delivery in cancelled:
-            save_delivery(connection, agent, delivery)
+        save_deliveries(connection, agent, cancelled)
         redacted = [redact_receipt(receipt, self._now) for receipt in found]
         for receipt in redacted:
             connection.execute(SET_STATE, state_values(agent, receipt))

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cache, partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -45,7 +46,16 @@ from bot.domain.ledger import (
 from bot.domain.proposal import Proposal, ProposalState, decide_receipt
 from bot.errors import AlreadyReferred
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, searches, writes, writes_not_durably
+from bot.store.sql.core.base import (
+    Access,
+    AgentRow,
+    SharedWork,
+    SqlStorePart,
+    reads,
+    searches,
+    writes,
+    writes_not_durably,
+)
 from bot.store.sql.core.mapping import (
     LIMIT,
     InsertStatement,
@@ -382,11 +392,16 @@ def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> l
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
-def save_delivery(connection: Connection, agent: int, delivery: Delivery) -> None:
-    """Store a delivery's new state; insert the delivery if it is missing."""
-    state = DELIVERY.changes(delivery, agent, DELIVERY_STATE_NAMES, delivery_columns(delivery))
-    if not connection.execute(UPDATE_DELIVERY, state).rowcount:
-        insert_delivery(connection, agent, delivery)
+def save_deliveries(connection: Connection, agent: int, saved: Sequence[Delivery]) -> None:
+    """Store the new states of deliveries; insert those that are missing."""
+    if not saved:
+        return
+    states = [DELIVERY.changes(delivery, agent, DELIVERY_STATE_NAMES, delivery_columns(delivery)) for delivery in saved]
+    if connection.execute(UPDATE_DELIVERY, states).rowcount == len(saved):
+        return
+    for delivery, state in zip(saved, states, strict=True):
+        if not connection.execute(UPDATE_DELIVERY, state).rowcount:
+            insert_delivery(connection, agent, delivery)
 
 
 def list_deliveries(
@@ -488,21 +503,24 @@ DELETE_SURPLUS_UNREADABLE = sa.delete(unreadable_events).where(
 )
 
 
-def receive(
-    connection: Connection,
-    agent_row: AgentRow,
-    inbound_messages: Sequence[InboundMessage],
-    now: datetime,
-    cursor: StreamCursor | None = None,
-) -> list[StoredEvent]:
-    """Store new events with the rows they need, and the cursor of their stream."""
+class Arrival(NamedTuple):
+    """Messages that came together, when, and the new position of their stream."""
+
+    messages: Sequence[InboundMessage]
+    now: datetime
+    cursor: StreamCursor | None = None
+
+
+def receive(connection: Connection, agent_row: AgentRow, arrivals: Sequence[Arrival]) -> list[list[StoredEvent]]:
+    """Store new events with the rows they need, and the cursors of their streams; return the events by arrival."""
     agent = agent_row.number
-    if cursor is not None:
-        SAVE_CURSOR.execute(connection, CURSOR.values(cursor, agent))
-    existing = find_by_keys(connection, agent, [inbound.key for inbound in inbound_messages])
+    cursors = [CURSOR.values(arrival.cursor, agent) for arrival in arrivals if arrival.cursor is not None]
+    SAVE_CURSOR.execute_all(connection, cursors)
+    inbound_messages = [(inbound, arrival.now) for arrival in arrivals for inbound in arrival.messages]
+    existing = find_by_keys(connection, agent, [inbound.key for inbound, _ in inbound_messages])
     results: list[StoredEvent | None] = []
     new_events: list[tuple[InboundMessage, Receipt]] = []
-    for inbound in inbound_messages:
+    for inbound, now in inbound_messages:
         by_event, by_message = event_key(inbound.key), message_key(inbound.key)
         previous = existing.get(by_event) or existing.get(by_message)
         if previous is None:
@@ -510,7 +528,8 @@ def receive(
             new_events.append((inbound, receipt))
         results.append(None if previous is None else StoredEvent(previous))
     stored = iter(store_events(connection, agent_row, new_events))
-    return [event or next(stored) for event in results]
+    events = iter([event or next(stored) for event in results])
+    return [list(islice(events, len(arrival.messages))) for arrival in arrivals]
 
 
 def store_events(
@@ -678,15 +697,13 @@ class SqlLedger(SqlStorePart):
         super().__init__(database, agent_row)
         self.health = database.health
 
-    @writes
-    def receive(
-        self,
-        connection: Connection,
-        messages: Sequence[InboundMessage],
-        now: datetime,
-        cursor: StreamCursor | None = None,
+    async def receive(
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
-        return receive(connection, self._agent_row, messages, now, cursor)
+        return await self._database.write(SharedWork(self._receive_all, Arrival(messages, now, cursor)))
+
+    def _receive_all(self, connection: Connection, arrivals: Sequence[Arrival]) -> list[list[StoredEvent]]:
+        return receive(connection, self._agent_row, arrivals)
 
     @writes
     def receive_command(
@@ -861,8 +878,12 @@ class SqlLedger(SqlStorePart):
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         is_durable = step.kind != "model"  # an answer lost in a power cut is requested again
-        work = partial(save_steps, agent=self._agent, saved=[step], receipts=receipts)
-        await self._database.write(work, durable=is_durable)
+        await self._database.write(SharedWork(self._save_all_steps, (step, receipts)), durable=is_durable)
+
+    def _save_all_steps(self, connection: Connection, saved: Sequence[tuple[Step, Sequence[Receipt]]]) -> list[None]:
+        receipts = [receipt for _, of_step in saved for receipt in of_step]
+        save_steps(connection, self._agent, [step for step, _ in saved], receipts)
+        return [None] * len(saved)
 
     @writes_not_durably
     def save_traces(self, connection: Connection, steps: Sequence[Step]) -> None:
@@ -874,8 +895,11 @@ class SqlLedger(SqlStorePart):
 
     async def save_delivery(self, delivery: Delivery) -> None:
         is_durable = delivery.state is not DeliveryState.SENT  # durable with the next write or checkpoint
-        work = partial(save_delivery, agent=self._agent, delivery=delivery)
-        await self._database.write(work, durable=is_durable)
+        await self._database.write(SharedWork(self._save_all_deliveries, delivery), durable=is_durable)
+
+    def _save_all_deliveries(self, connection: Connection, saved: Sequence[Delivery]) -> list[None]:
+        save_deliveries(connection, self._agent, saved)
+        return [None] * len(saved)
 
     @reads
     def deliveries(

@@ -375,8 +375,8 @@ def put_rooms(
     Those in `known` are read again only if they change.
     """
     changed: set[UUID] = set()
+    UPSERT_ROOM.execute_all(connection, [ROOM.values(room, agent) for room in submitted])
     for room in submitted:
-        UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
         stored = known.get(room.id)
         if stored is None or stored != replace(room, name=room.name or stored.name):
             changed.add(room.id)

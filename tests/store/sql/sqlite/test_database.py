@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from bot import ConfigError
 from bot.errors import TemporaryError
-from bot.store.sql.core.base import Synchronous
+from bot.store.sql.core.base import SharedWork, Synchronous
 from bot.store.sql.sqlite import connection as sqlite
 from bot.store.sql.sqlite.storage import OpenFiles, SqliteDatabase
 from bot.testing import make_message
@@ -74,6 +74,32 @@ async def test_jobs_that_wait_together_share_commits(database: SqliteDatabase) -
 
 async def test_a_job_that_fails_does_not_fail_the_others(database: SqliteDatabase) -> None:
     jobs = [write("a"), write("b"), write("a"), write("c")]
+    results = await asyncio.gather(*map(database.write, jobs), return_exceptions=True)
+
+    assert [results[0], results[1], results[3]] == ["a", "b", "c"]
+    assert isinstance(results[2], Exception)
+    assert await keys(database) == ["a", "b", "c"]
+
+
+async def test_shared_work_is_done_once_for_all_items_of_a_commit(database: SqliteDatabase) -> None:
+    batches: list[list[str]] = []
+
+    def write_all(connection: Connection, items: Sequence[str]) -> list[str]:
+        batches.append(list(items))
+        return [write(item)(connection) for item in items]
+
+    numbers = [f"{number:03}" for number in range(100)]
+    written = await asyncio.gather(*(database.write(SharedWork(write_all, number)) for number in numbers))
+
+    assert written == await keys(database) == [item for batch in batches for item in batch] == numbers
+    assert len(batches) < 20
+
+
+async def test_an_item_of_shared_work_that_fails_does_not_fail_the_others(database: SqliteDatabase) -> None:
+    def write_all(connection: Connection, items: Sequence[str]) -> list[str]:
+        return [write(item)(connection) for item in items]
+
+    jobs = [SharedWork(write_all, item) for item in ("a", "b", "a", "c")]
     results = await asyncio.gather(*map(database.write, jobs), return_exceptions=True)
 
     assert [results[0], results[1], results[3]] == ["a", "b", "c"]
