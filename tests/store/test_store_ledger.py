@@ -66,7 +66,7 @@ def build_deliveries(reply: Memory, texts: Sequence[str], reply_index: int = 0) 
     )
 
 
-async def test_events_that_arrive_at_the_same_time_are_stored_as_if_one_after_the_other(store: Store) -> None:
+async def test_events_that_arrive_together_are_all_stored(store: Store) -> None:
     arrivals = [
         make_message(f"Message {number}", sent_at=NOW, room=f"room {number % 3}", author=f"person {number % 4}")
         for number in range(20)
@@ -89,7 +89,7 @@ async def test_events_that_arrive_at_the_same_time_are_stored_as_if_one_after_th
     assert {receipt.id for receipt in receipts} == {event.receipt.id for event in events}
 
 
-async def test_steps_and_deliveries_that_are_saved_at_the_same_time_are_all_stored(store: Store) -> None:
+async def test_steps_and_deliveries_that_are_saved_together_are_all_stored(store: Store) -> None:
     receipt = await receive_text(store)
     assert receipt.turn_id is not None
     reply = build_reply(receipt, "One two three", receipt.turn_id)

@@ -624,13 +624,23 @@ class RowMapping(Generic[T]):
         """The statement for the rows of `agent` with the ids in `items`."""
         return select(*self).where(matches(self.table), self.table.c.id.in_(bindparam("items")))
 
+    @cached_property
+    def by_id(self) -> Select[Any]:
+        """The statement for the row of `agent` with the id `id_`; it takes less time than `by_ids` for a single one."""
+        return select(*self).where(matches(self.table, "id"))
+
     def find_by_id(self, connection: Connection, agent: int, ids: Iterable[Any]) -> dict[Any, T]:
         """Return the values of an agent's rows by their ids, without those that cannot be read."""
-        return {_id_of(value): value for value in self.find(connection, self.by_ids, ids, agent=agent)}
+        ids = list(ids)
+        if len(ids) == 1:
+            found = self.read_all(connection.execute(self.by_id, {"agent": agent, "id_": ids[0]}))
+        else:
+            found = iter(self.find(connection, self.by_ids, ids, agent=agent))
+        return {_id_of(value): value for value in found}
 
     def get(self, connection: Connection, agent: int, row_id: Any) -> T | None:
         """Return the value of an agent's row by its id; raises as `read` does."""
-        row = connection.execute(self.by_ids, {"agent": agent, "items": [row_id]}).first()
+        row = connection.execute(self.by_id, {"agent": agent, "id_": row_id}).first()
         return self.read(row) if row else None
 
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:

@@ -130,7 +130,6 @@ SET_STATE = (
     .values({name: sa.bindparam(name) for name in RECEIPT_STATE_NAMES})
 )
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
-FIND_RECEIPT = sa.select(*RECEIPT).where(matches(receipts, "id"))
 FIND_BY_MEMORY = sa.select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(LIMIT)
 RECEIPTS_BY_POSITION = sa.select(*RECEIPT, receipts.c.position).where(receipts.c.position.in_(sa.bindparam("items")))
 FIND_PLACE = sa.select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
@@ -208,9 +207,9 @@ def state_values(agent: int, receipt: Receipt) -> dict[str, Any]:
 
 def find_receipt(connection: Connection, agent: int, searched_id: UUID) -> Receipt | None:
     """Return a receipt by its id, or the latest by the id of its memory."""
-    row = connection.execute(FIND_RECEIPT, {"agent": agent, "id_": searched_id}).first()
-    if row is None:
-        row = connection.execute(FIND_BY_MEMORY, {"agent": agent, "memory_id_": searched_id, "limit": 1}).first()
+    if (receipt := RECEIPT.get(connection, agent, searched_id)) is not None:
+        return receipt
+    row = connection.execute(FIND_BY_MEMORY, {"agent": agent, "memory_id_": searched_id, "limit": 1}).first()
     return RECEIPT.read(row) if row else None
 
 
@@ -514,8 +513,9 @@ class Arrival(NamedTuple):
 def receive(connection: Connection, agent_row: AgentRow, arrivals: Sequence[Arrival]) -> list[list[StoredEvent]]:
     """Store new events with the rows they need, and the cursors of their streams; return the events by arrival."""
     agent = agent_row.number
-    cursors = [CURSOR.values(arrival.cursor, agent) for arrival in arrivals if arrival.cursor is not None]
-    SAVE_CURSOR.execute_all(connection, cursors)
+    for arrival in arrivals:
+        if arrival.cursor is not None:
+            SAVE_CURSOR.execute(connection, CURSOR.values(arrival.cursor, agent))
     inbound_messages = [(inbound, arrival.now) for arrival in arrivals for inbound in arrival.messages]
     existing = find_by_keys(connection, agent, [inbound.key for inbound, _ in inbound_messages])
     results: list[StoredEvent | None] = []
@@ -813,8 +813,7 @@ class SqlLedger(SqlStorePart):
 
     @writes_not_durably
     def add_model_calls(self, connection: Connection, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
-        row = connection.execute(FIND_RECEIPT, {"agent": self._agent, "id_": receipt_id}).first()
-        receipt = RECEIPT.read(row) if row else None
+        receipt = RECEIPT.get(connection, self._agent, receipt_id)
         if receipt is None or not receipt.outcome.is_final:
             return False
         of_receipt = (receipts.c.agent_id == self._agent, receipts.c.id == receipt_id)

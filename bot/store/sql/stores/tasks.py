@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from bot.domain.task import Task, TaskTag
-from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, writes
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart, reads, writes
 from bot.store.sql.core.mapping import EPOCH, LIMIT, NIL, Row, RowMapping, is_flag, matches, parameter, upsert
 from bot.store.sql.core.schema import tasks
 
@@ -24,7 +24,6 @@ DUE = sa.and_(ELIGIBLE, tasks.c.next_run <= NOW, sa.or_(tasks.c.leased_until.is_
 
 TASK = RowMapping(tasks, Task, unread=["is_queued"])
 UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fencing_token"))
-FIND_TASK = sa.select(*TASK).where(matches(tasks, "id"))
 ALL_TASKS = sa.select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
 TASKS_BY_NAME = sa.select(*TASK).where(matches(tasks, "name")).order_by(tasks.c.position)
 TASKS_IN_ROOM = sa.select(*TASK).where(matches(tasks, "room_id")).order_by(tasks.c.position)
@@ -114,9 +113,9 @@ class SqlTasks(SqlStorePart):
             counts.update({(name, False): int(count - parked), (name, True): int(parked)})
         return {kind: count for kind, count in counts.items() if count}
 
-    async def task(self, task_id: UUID) -> Task | None:
-        rows = await self._read(FIND_TASK, id_=task_id)
-        return TASK.read(rows[0]) if rows else None
+    @reads
+    def task(self, connection: Connection, task_id: UUID) -> Task | None:
+        return TASK.get(connection, self._agent, task_id)
 
     async def tasks(
         self,

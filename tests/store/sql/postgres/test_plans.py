@@ -32,7 +32,7 @@ INDEXES = {
     "COUNT_LINES": (search.COUNT_LINES, "ix_memories_room"),
     "CANDIDATES": (search.CANDIDATE_ROWS, "pk_memories"),
     "NEIGHBOURS": (search.NEIGHBOURS, "ix_memories_room"),
-    "FIND": (ledger.FIND_RECEIPT, "uq_receipts_agent_id_id"),
+    "FIND": (ledger.RECEIPT.by_id, "uq_receipts_agent_id_id"),
     "FIND_BY_MEMORY": (ledger.FIND_BY_MEMORY, "ix_receipts_memory"),
     "ALL_OPEN": (ledger.RECEIPT_LISTS[True, False], "ix_receipts_open"),
     "OF_ROOM": (ledger.RECEIPT_LISTS[None, True], "ix_receipts_room"),
