@@ -18,7 +18,7 @@ from bot.store.search import MAX_COMPARED
 from bot.store.sql.core.mapping import Row
 
 MIN_CACHED_VECTORS = 500  # vectors; fewer are read as quickly
-MAX_BYTES = 192 * 1024 * 1024  # the 25,000 vectors of 384 numbers that are compared of a room take 37 MiB
+MAX_BYTES = 192 * 1024 * 1024  # the 16,000 vectors of 384 numbers that are compared of a room take 23 MiB
 WRITER_KEY, SEARCHER_KEY = "greenroom-matrices-watched", "greenroom-matrices-seen"
 SQL_FUNCTION = "greenroom_vector"
 KEY_COLUMNS = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"
