@@ -328,7 +328,7 @@ class Inbox:
         self._check_open()
         now = self._clock()
         bounded = [sanitize_message(self.hide(message), now) for message in messages]
-        if bounded and self.processor.is_holding:
+        if bounded and self.processor.trials.is_holding:
             bounded = [replace(message, is_held=True) for message in bounded]
         crash_point("ingress.pre_commit")
         storing = self._shielded.start(self._receive(bounded, now, cursor))

@@ -57,7 +57,7 @@ def plan_recovery(interrupted: Sequence[Receipt]) -> CrashRecovery:
 
 
 class SuspectTrials:
-    """Tries suspects again, group by group; everything else is held meanwhile.
+    """Tries suspects of a crash again, group by group; while it `is_holding`, everything else waits.
 
     `start` starts a held message and returns its task, None where there is nothing to do; `wait_idle` waits
     until no message is under way.
@@ -228,12 +228,7 @@ class MessageProcessor:
         self._behind_earlier: dict[UUID, StoredEvent] = {}  # new events that wait for earlier ones of their rooms
         self._tasks = TaskSet("message processing", logs_failures=False)
         self._deferred = DeferredRetries(ledger.health, self._retry)
-        self._trials = SuspectTrials(self._start_held, self._tasks.wait)
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether new events wait, because suspects of a crash are tried with nothing else under way."""
-        return self._trials.is_holding
+        self.trials = SuspectTrials(self._start_held, self._tasks.wait)
 
     def state_of(self, receipt_id: UUID) -> EventState | None:
         """Return what this process does about an event; None where it is not known here."""
@@ -274,7 +269,7 @@ class MessageProcessor:
         is_settled = self._ownership.is_settled(receipt.room_id) and receipt.room_id not in self._claiming_rooms
         if not (self._is_open and is_owned and self.state_of(receipt.id) is None):
             return
-        if self.is_holding:
+        if self.trials.is_holding:
             self._hold(receipt.id)
         elif not (is_next or is_settled):
             self._transition(receipt.id, EventState.WAITING)
@@ -315,7 +310,7 @@ class MessageProcessor:
         is_owned = self._ownership.owns_room(receipt.room_id)
         if self.is_processing(receipt.id) or receipt.outcome.is_final or not is_owned:
             return False
-        if self.is_holding and not self._is_expired(receipt):
+        if self.trials.is_holding and not self._is_expired(receipt):
             self._hold(receipt.id)
             return True
         return await self._resume(receipt, interrupted_attempts=interrupted_attempts) is not None
@@ -341,7 +336,7 @@ class MessageProcessor:
 
     def _hold(self, receipt_id: UUID) -> None:
         self._transition(receipt_id, EventState.WAITING)
-        self._trials.hold(receipt_id)
+        self.trials.hold(receipt_id)
 
     async def _start_held(self, receipt_id: UUID) -> asyncio.Task[None] | None:
         try:
@@ -381,7 +376,7 @@ class MessageProcessor:
                 for receipt in (*recovery.released, *waiting)
             ]
         )
-        self._trials.add(recovery)
+        self.trials.add(recovery)
 
     async def resume_all(self) -> int:
         """Resume the open events of connected platforms, and return how many are processed again.
@@ -393,7 +388,7 @@ class MessageProcessor:
         resumable = [
             receipt for receipt in reversed(open_receipts) if self._ownership.is_connected(receipt.key.platform)
         ]
-        self._trials.hold_for([receipt.id for receipt in resumable])
+        self.trials.hold_for([receipt.id for receipt in resumable])
         count = 0
         for receipt in resumable:
             if event := self._behind_earlier.pop(receipt.id, None):
@@ -404,7 +399,7 @@ class MessageProcessor:
                 count += await self.resume(receipt)
             except StoreUnavailable:  # an expired one could not be closed
                 self._defer(receipt.id)
-        self._trials.begin()
+        self.trials.begin()
         return count
 
     async def find_unevaluated(self) -> list[Receipt]:
@@ -419,7 +414,7 @@ class MessageProcessor:
     def reevaluate(self, unevaluated: Collection[Receipt]) -> None:
         """Evaluate closed events, which `find_unevaluated` has returned."""
         for receipt in unevaluated:
-            if self.is_holding:
+            if self.trials.is_holding:
                 self._hold(receipt.id)
             else:
                 self._start(StoredEvent(receipt))
@@ -466,7 +461,7 @@ class MessageProcessor:
 
     async def release(self) -> None:
         """Stop all processing: another process does it now."""
-        self._trials.cancel()
+        self.trials.cancel()
         self._behind_earlier.clear()
         self._states.clear()
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)
@@ -478,7 +473,7 @@ class MessageProcessor:
         Their events stay open in the ledger, for the next start. A task that does not stop is left alone.
         """
         self.close()
-        self._trials.cancel()
+        self.trials.cancel()
         unfinished = await self._tasks.wait(timeout)
         await self._tasks.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
         self._deferred.stop()

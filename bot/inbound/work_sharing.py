@@ -137,7 +137,7 @@ class WorkSharingLoop:
         Behind a message that an earlier process has left it waits for the regular check, which begins with that one.
         """
         processor = self._inbox.processor
-        if processor.is_holding:
+        if processor.trials.is_holding:
             return
         receipts = await sharing.receipts_to_claim()
         is_storing = [r.room_id for r in receipts if r.turn_id is not None and processor.state_of(r.id) is None]

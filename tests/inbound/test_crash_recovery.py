@@ -28,7 +28,7 @@ STEPS = 3  # of the event loop, in which a message is under way
 async def until_over(inbox: Inbox, died: asyncio.Event) -> None:
     """Wait until nothing is under way or held, or until the process dies."""
     for _ in range(MAX_STEPS):
-        if died.is_set() or not (inbox.processor._tasks or inbox.processor.is_holding):
+        if died.is_set() or not (inbox.processor._tasks or inbox.processor.trials.is_holding):
             return
         await asyncio.sleep(0)
     pytest.fail("it does not end")
@@ -85,7 +85,7 @@ class Bot:
             self.crashes += 1
             if len(under_way) == 1:
                 self.alone_at_crash += under_way.values()
-        inbox.processor._trials.cancel()
+        inbox.processor.trials.cancel()
         await inbox.processor._tasks.cancel()  # as SIGKILL would end them: nothing is stored by that
         self.clock.advance(seconds=downtime)
         return not died.is_set()
