@@ -36,7 +36,7 @@ BotError
 A message says what failed, on what, and what to do about it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -243,3 +243,12 @@ class ComponentDataError(BotError):
 
 class InboxClosed(BotError):
     """The inbox accepts nothing more."""
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, each once: `raise error from error` makes a circle of them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

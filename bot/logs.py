@@ -18,6 +18,7 @@ from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
 
 from bot.concurrency.clock import system_clock
+from bot.errors import causes_of
 from bot.text import REDACTED, redact, strip_terminal_codes
 
 MAX_QUEUED_RECORDS = 10_000
@@ -364,11 +365,9 @@ def _build_record(text: str, level: int = logging.WARNING) -> logging.LogRecord:
 
 def _lacks_descriptor(record: logging.LogRecord) -> bool:
     """Return whether a record is about a failure for lack of a file descriptor."""
-    error = record.exc_info[1] if record.exc_info else None
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
-            return True
-        error = error.__cause__ or error.__context__
+    causes = causes_of(record.exc_info[1] if record.exc_info else None)
+    if any(isinstance(error, OSError) and error.errno in NO_DESCRIPTOR for error in causes):
+        return True
     text = record.getMessage()
     # What asyncio logs where a socket that could not accept a connection is closed before it tries again.
     is_retry = record.name == "asyncio" and "_start_serving(" in text

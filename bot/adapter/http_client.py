@@ -14,7 +14,7 @@ from yarl import URL
 
 from bot.adapter.adapter import DisconnectCause
 from bot.concurrency.tasks import crash_point
-from bot.errors import DeliveryUnknown, NotSent
+from bot.errors import DeliveryUnknown, NotSent, causes_of
 from bot.fetch.client import Proxies, build_tls_context, describe_client_error
 
 # No byte of the request was sent.
@@ -127,10 +127,10 @@ async def write_body(body: bytes, label: str) -> AsyncIterator[bytes]:
 
 def disconnect_cause(error: BaseException) -> DisconnectCause:
     """Return why a platform was not reached, from the first known error in the chain of causes."""
-    current: BaseException | None = error
-    while current is not None:
-        for error_types, cause in CAUSE_BY_ERROR:
-            if isinstance(current, error_types):
-                return cause
-        current = current.__cause__ or current.__context__
-    return DisconnectCause.PLATFORM
+    known = (
+        cause
+        for current in causes_of(error)
+        for error_types, cause in CAUSE_BY_ERROR
+        if isinstance(current, error_types)
+    )
+    return next(known, DisconnectCause.PLATFORM)

@@ -26,7 +26,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from bot.errors import FetchError, SettingError
+from bot.errors import FetchError, SettingError, causes_of
 from bot.fetch.response import FetchedBody, sniff_media_type
 
 Address = IPv4Address | IPv6Address
@@ -465,10 +465,7 @@ def build_tls_context(ca_file: str) -> ssl.SSLContext:
 
 def find_cause(error: BaseException) -> BaseException:
     """Return the error of aiohttp that caused an SDK's error, else the latter: SDKs take a refusal for a timeout."""
-    cause = error.__cause__
-    while cause is not None and not isinstance(cause, aiohttp.ClientError):
-        cause = cause.__cause__
-    return cause or error
+    return next((cause for cause in causes_of(error) if isinstance(cause, aiohttp.ClientError)), error)
 
 
 def describe_client_error(error: Exception) -> str:

@@ -161,6 +161,12 @@ def test_a_cause_is_named_by_the_error_also_where_another_wraps_it(error: Except
         assert disconnect_cause(_wrapped(error, suppressed)) is cause
 
 
+def test_the_cause_of_an_error_that_caused_itself_is_found() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert disconnect_cause(first) is DisconnectCause.PLATFORM
+
+
 def _wrapped(error: Exception, cause: Exception | None) -> Exception:
     try:
         try:

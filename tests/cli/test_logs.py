@@ -225,3 +225,16 @@ def test_everything_that_fails_for_lack_of_a_file_descriptor_is_a_single_line(pa
     first, second = paper.lines()
     assert " ERROR   bot.logs: no file descriptor is free: " in first
     assert second.endswith(" bot.test: something else")
+
+
+def test_an_error_that_is_its_own_cause_is_logged_like_any_other(paper: TerminalPair) -> None:
+    with logs.configure_logging(fd=paper.fd):
+        try:
+            try:
+                raise ValueError("the file cannot be read")
+            except ValueError as error:
+                raise error from error
+        except ValueError:
+            logger.warning("reading failed", exc_info=True)
+        logger.warning("something else")
+    assert [line.rpartition(": ")[2] for line in paper.lines()][-1] == "something else"
