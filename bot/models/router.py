@@ -137,6 +137,7 @@ FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
 FAILING_CALLS = 2  # in a row that were refused: a single one may have been for what it asks
 LOG_INTERVAL_SECONDS = 3600.0
+LASTING_SECONDS = 60.0
 MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 MIN_EPOCH_SECONDS = 1e9  # a smaller time of a reset is relative; one a hundred times as large is in milliseconds
@@ -232,7 +233,8 @@ class HandlerHealth:
     """How one handler answers: its circuit breaker, its outages in the log, and its status.
 
     After three failures in a row the handler is not called for half a minute. Then one trial call is allowed: if it
-    fails, the breaker opens again. Outages are logged at most once an hour.
+    fails, the breaker opens again. Outages are logged at most once an hour, but one that
+    lasts a minute without having been logged, or that fails in another way by then, is logged again.
     """
 
     def __init__(self, handler: ModelHandler, time: TimeSource) -> None:
@@ -244,6 +246,7 @@ class HandlerHealth:
         self._failures_in_row, self._cause = 0, ""
         self._down_since: float | None = None
         self._logged_at, self._unlogged_count, self._is_logged = -inf, 0, False
+        self._logged_kind: type[ModelError] | None = None
         self._durations = deque[float](maxlen=MAX_DURATIONS)
         self.model, self.calls, self.failed = "", 0, 0
 
@@ -303,7 +306,7 @@ class HandlerHealth:
             if not isinstance(error, PromptTooLong):
                 self.failed += 1
                 self.record_failure(error)
-                self._log_outage(str(error))
+                self._log_outage(error)
             raise
         else:
             self._durations.append(self._clock() - started_at)
@@ -324,15 +327,19 @@ class HandlerHealth:
         self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
         self._cause = str(error)
 
-    def _log_outage(self, cause: str) -> None:
+    def _log_outage(self, error: ModelError) -> None:
         now = self._clock()
         if self._down_since is None:
             self._down_since, self._is_logged = now, False
         self._unlogged_count += 1
-        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+        unlogged_since = self._logged_at if self._is_logged else self._down_since
+        is_known = self._is_logged and type(error) is self._logged_kind
+        is_lasting = not is_known and now - unlogged_since >= LASTING_SECONDS
+        if is_lasting or now - self._logged_at >= LOG_INTERVAL_SECONDS:
             others = f", {self._unlogged_count} failures since the last message" if self._logged_at > -inf else ""
-            logger.error("model %s does not answer%s: %s", self._label, others, cause)
+            logger.error("model %s does not answer%s: %s", self._label, others, error)
             self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
+            self._logged_kind = type(error)
 
 
 class HandlerClient:

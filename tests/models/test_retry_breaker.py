@@ -3,12 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
 
 from bot.concurrency.tasks import TaskSlots
-from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, ModelUnreachable, PromptTooLong
+from bot.errors import (
+    InvalidAnswer,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+)
 from bot.models.handler import MAX_RETRY_SECONDS
 from bot.models.router import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS, ModelRouter
 from bot.models.types import ImageDescriptionRequest, ModelType, ModerationRequest, TextRequest, TextResult
@@ -424,6 +433,30 @@ async def test_the_end_of_an_outage_is_logged(caplog: pytest.LogCaptureFixture) 
     await bench.router.text(REQUEST)
 
     assert log_messages(caplog)[1:] == ["model first (TEXT_LARGE) answers again, after 90 s"]
+
+
+async def test_an_outage_after_the_end_of_another_is_logged_once_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    bench = RouterBench()
+    bench.serve([ModelRefused("no credit left"), build_result(), ModelRefused("wrong key")])
+    for seconds in (0, 5, 5, 60):
+        bench.now += seconds
+        with suppress(ModelRefused):
+            await bench.router.text(REQUEST)
+
+    assert log_messages(caplog)[2:] == [
+        "model first (TEXT_LARGE) does not answer, 2 failures since the last message: wrong key"
+    ]
+
+
+async def test_an_outage_that_gets_another_cause_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = RouterBench()
+    bench.serve([InvalidAnswer("no JSON")] * 2 + [ModelRefused("wrong key")])
+    for _ in range(4):
+        bench.now += 30
+        with suppress(ModelError):
+            await bench.router.text(REQUEST)
+
+    assert [message.rpartition(": ")[2] for message in log_messages(caplog)] == ["no JSON", "wrong key"]
 
 
 async def test_a_flapping_model_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
