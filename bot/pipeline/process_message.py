@@ -443,11 +443,11 @@ class MessagePipeline:
         """
         while True:
             if error is not None:
+                # No answer was written by this step: its note would contradict that of the next one, or of none.
+                turn.notes[:] = [note for note in turn.notes if note != str(turn.degradation)]
                 step = self._agent.budget.find_next_step(turn.degradation, error.setting, turn.room.id, turn.author.id)
                 if step is None:
                     raise error
-                # The note of the step by which the answer was not written would contradict the next one.
-                turn.notes[:] = [note for note in turn.notes if note != str(turn.degradation)]
                 turn.degrade(step)
                 turn.state.results.clear()  # prompts show less now
                 self._note_degradation(turn, step)

@@ -16,7 +16,7 @@ from bot.events import AnswerDegraded
 from bot.models import ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.receipts import TRACE_KEY, read_steps
 from bot.settings import Layer, Settings
-from bot.store import CostEntry, InMemoryStore, Store
+from bot.store import CostEntry, InMemoryStore, ReceiptQuery, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, running_agent
 from bot.turn import Agent
@@ -313,6 +313,18 @@ async def test_the_next_step_answers_where_the_rest_does_not_pay_for_more() -> N
     )
     assert all(len([note for note in receipt.notes if "BUDGET_USD" in note]) <= 1 for receipt in receipts)
     assert spent <= 0.01
+
+
+async def test_a_message_that_no_step_could_answer_is_not_listed_as_a_degraded_answer() -> None:
+    writers = Writers()
+    limits = {"BUDGET_USD": "0", "BUDGET_USD_PER_PERSON": "0.0001"}  # spent before the price of a model is known
+    async with degrading(writers, DEGRADE="90:small,99:silent", **limits) as harness:
+        receipts = [await harness.send("Hello", author=author) for author in ("Ann", "Bo", "Cleo")]
+        degraded = await harness.agent.store.ledger.search_receipts(ReceiptQuery(is_degraded=True))
+    assert writers.names == ["large", "small"]
+    assert (receipts[-1].outcome, receipts[-1].rule) == (Outcome.IGNORED, "BUDGET_USD_PER_PERSON")
+    assert receipts[-1].notes == ()
+    assert [listed.receipt.id for listed in degraded] == [receipts[1].id]
 
 
 async def test_the_next_step_goes_on_with_an_answer_of_several_steps() -> None:
