@@ -160,7 +160,7 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
     platforms = characters.list_platforms([config])
     specs = [connected.spec for connected in platforms if connected.spec is not None]
     secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "ERROR", secrets=secrets):
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "CRITICAL", secrets=secrets):
         yield from checks.check_accounts(config, platforms)
         yield from _start_and_check_model(config)
 
