@@ -69,7 +69,9 @@ class Watchdog:
                 _restart_process()
             elif blocked_seconds >= BLOCKED_WARNING_SECONDS and not self._is_reported:
                 self._is_reported = True
-                logger.warning("event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location())
+                # In a thread of its own: the blocking code may hold the lock of the log.
+                message = ("event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location())
+                threading.Thread(target=logger.warning, args=message, name="greenroom-report", daemon=True).start()
 
     def _poll_seconds(self) -> float:
         if self._stop_request.received_signal is None or self._only_reports:

@@ -222,6 +222,25 @@ async def test_a_blocked_loop_is_logged_with_the_blocking_code(
     assert continues.startswith("event loop continues after ")
 
 
+@pytest.mark.failure("H-06")
+async def test_a_loop_that_is_blocked_with_the_lock_of_the_log_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED_WARNING_SECONDS", 0.05)
+    monkeypatch.setattr(watchdog, "RESTART_SECONDS", 0.2)
+    restarted = threading.Event()
+    monkeypatch.setattr(watchdog, "_restart_process", restarted.set)
+    collector = LogCollector()
+    logging.getLogger(watchdog.__name__).addHandler(collector)
+    try:
+        with run_watchdog(StopRequest()):
+            collector.acquire()
+            assert restarted.wait(20)
+            collector.release()
+            assert await asyncio.to_thread(collector.messages.wait, 20)
+    finally:
+        logging.getLogger(watchdog.__name__).removeHandler(collector)
+
+
 Start = Callable[..., StartHistory]
 
 
