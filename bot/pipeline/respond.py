@@ -38,6 +38,7 @@ from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
+from bot.prompts.reply_parser.dialects import fold
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
     MAX_ACTIONS,
@@ -46,7 +47,6 @@ from bot.prompts.reply_parser.reader import (
     AnswerForm,
     NextStep,
     Reply,
-    fold,
     partial_reply_text,
     read_reply,
     read_step,
