@@ -56,6 +56,7 @@ from bot.models.handler import (
 )
 from bot.models.types import ModelType
 from bot.prompts.reply_parser.field_scanner import first_object, read_mapping
+from bot.prompts.reply_parser.offered_calls import read_loose_arguments
 from bot.prompts.reply_parser.reader import read_reply
 from bot.text import shorten
 
@@ -782,5 +783,7 @@ def _parse(text: str) -> list[Any]:
     if not values and (value := read_mapping(text)[0]) is not None:
         return [value]
     if not values or "{" in rest:
+        if arguments := read_loose_arguments(text):
+            return [arguments]
         raise ValueError(text)
     return values

@@ -130,6 +130,8 @@ def fold(name: str) -> str:
 
 def clean_name(name: str) -> str:
     """Return the name of a function without what servers put around it, as in `functions.SEARCH:0`."""
+    if recipient := _RECIPIENT.search(name):
+        name = recipient[1]
     name = name.partition("<|")[0]
     return _NAME_SUFFIX.sub("", _NAME_PREFIX.sub("", name.strip())).strip()
 

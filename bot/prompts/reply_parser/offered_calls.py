@@ -20,6 +20,7 @@ from bot.prompts.reply_parser.dialects import (
     NAME_KEYS,
     WrittenCall,
     calls_from_value,
+    clean,
     clean_name,
     fold,
     is_mention,
@@ -72,6 +73,8 @@ _ATTRIBUTE = re.compile(r"\s*(?P<key>\w{1,64})(?P<sign>=)(?P<value>\"[^\"]*\"|'[
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _CALL_LABEL = re.compile(r"(?:\A|(?<=\n))\W{0,3}(?:(?:tool|function)[ _]calls?|action):\W{0,3}\Z", re.IGNORECASE)
 _REPLY = re.compile(r"\A[\W_]*REPLY\b[\s,;]*|[\s,;]*\bREPLY\W*\Z")
+_AROUND_NAME = re.compile(r"\A[\W_]*(?:function=)?|\W*(?:[({\[].*)?\Z", re.DOTALL)
+_NAMESPACE_END = re.compile(r"[.:/]|__|\A(?:tool|mcp|proxy|action|function|call)_")
 _YAML_CALL = re.compile(
     rf"^(?:```ya?ml\s*\n)?(?:(?:{'|'.join(CALL_KEYS)}|tool_call|function_call|call):[ \t]*\n[ \t]*)?(?:- )?"
     rf"(?:{'|'.join(NAME_KEYS)}):[ \t]*[\"']?(?P<name>[A-Za-z_][\w.]{{1,127}})[\"']?[ \t]*(?=\n)",
@@ -88,6 +91,25 @@ _NOT_ARGUMENTS = frozenset(
 def is_offered(call: WrittenCall, actions: Collection[str]) -> bool:
     """Return whether the action of a call is offered."""
     return fold(call.name) in actions
+
+
+def resolve_name(name: str, actions: Collection[str]) -> str:
+    """Return the name of a call as it is offered, without the namespace or prefix of another program around it."""
+    bare = _AROUND_NAME.sub("", name)
+    candidates = (name, bare, *(bare[match.end() :] for match in _NAMESPACE_END.finditer(bare)))
+    written = (candidate.replace("-", "_").strip() for candidate in candidates)
+    return next((candidate for candidate in written if fold(candidate) in actions), name)
+
+
+def read_loose_arguments(text: str) -> dict[str, object]:
+    """Return the arguments of a call that were written neither as JSON nor as Python; empty if they cannot be read."""
+    text = clean(text).text.strip().removeprefix("\ufeff").removeprefix("json").strip()
+    if value := read_mapping(f"{text}}}" if text.startswith("{") and not text.endswith("}") else text)[0]:
+        return value if isinstance(value, dict) else {}
+    if text.startswith("<"):
+        return read_tagged_arguments(text)
+    named = parse_calls(f"call:x{text}") if text.startswith("{") else _read_named(text) or _read_bare(f"xx({text})")
+    return dict(named[0].arguments) if len(named) == 1 else {}
 
 
 def call_from_map(value: object, actions: Collection[str]) -> list[WrittenCall]:

@@ -67,6 +67,7 @@ from bot.prompts.reply_parser.offered_calls import (
     is_offered,
     read_listed_calls,
     read_yaml,
+    resolve_name,
     split_calls,
     take_tags,
 )
@@ -200,20 +201,12 @@ _HEADING = re.compile(
 _DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
 _SEPARATOR_BEFORE = re.compile(r"\A[;,]\s*(?=[{\[])")
 _CUT_CALLS = re.compile(r"\[[A-Za-z_][\w.]{0,127}\((?:\w{1,64}=|\{)")
+_REPLY_NAMES = ("reply", "respond", "response")
 _REPLY_CALLS = frozenset(
-    (
-        "reply",
-        "response",
-        "respond",
-        "answer",
-        "finalanswer",
-        "finalresponse",
-        "directlyanswer",
-        "sendmessage",
-        "message",
-    )
+    ("answer", "finalanswer", "finalresponse", "directlyanswer", "sendmessage", "message", "json", "jsontoolcall")
 )
 _NAMED_ACTION = re.compile(r"<action\s[^<>]{0,200}\bname=")
+_TAG_WITH_NAME = re.compile(r"<\w{1,64}\s[^<>]{0,200}=")
 _ACTION_NAME = re.compile(r"<action\s[^<>]{0,200}\bname=[\"']([\w.-]{1,128})[\"'][^<>]{0,200}>")
 _NAMES_ALONE = re.compile(r"[\w\s,]*")  # of actions, without a call in place of a name
 _THOUGHT_ALONE = re.compile(
@@ -417,8 +410,9 @@ def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
         parts = _read_prose(text, context)
     if parts.text and not parts.is_prose:
         parts = _read_inner(parts, context)
-    calls = (*opened.calls, *parts.calls)
-    if not parts.text and (call := next((call for call in calls if _is_reply(call, context)), None)):
+    written = (*opened.calls, *parts.calls)
+    calls = tuple(WrittenCall(resolve_name(call.name, context.actions), call.arguments) for call in written)
+    if not parts.text and (call := next((call for call in calls if is_reply_call(*call, context.actions)), None)):
         answer = _parts_from_object(JsonObject(dict(call.arguments), 0, 0))
         calls = tuple(other for other in calls if other is not call)
         parts = replace(parts, text=answer.text, thought=parts.thought or answer.thought, actions=answer.actions)
@@ -432,10 +426,11 @@ def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
     )
 
 
-def _is_reply(call: WrittenCall, context: AnswerContext) -> bool:
-    """Whether a call of no offered action is the answer itself, with the text as an argument."""
-    is_known = fold(call.name) in _REPLY_CALLS and not is_offered(call, context.actions - {"reply"})
-    return is_known and bool(_text_of(call.arguments))
+def is_reply_call(name: str, arguments: Mapping[str, object], actions: Collection[str]) -> bool:
+    """Return whether a call is the answer itself, with the text as an argument, and not that of an offered action."""
+    folded = fold(name)
+    is_known = folded in _REPLY_NAMES or (folded in _REPLY_CALLS and folded not in actions)
+    return is_known and bool(text_of(arguments))
 
 
 def _read_inner(parts: AnswerParts, context: AnswerContext) -> AnswerParts:
@@ -444,7 +439,7 @@ def _read_inner(parts: AnswerParts, context: AnswerContext) -> AnswerParts:
         return replace(parts, text=inner.text) if not inner.is_prose else parts
     if parts.text.startswith("{") and parts.text.endswith("}"):
         value = read_mapping(parts.text)[0]
-        if isinstance(value, dict) and value.keys() & set(_JSON_THOUGHTS) and (text := _text_of(value)):
+        if isinstance(value, dict) and value.keys() & set(_JSON_THOUGHTS) and (text := text_of(value)):
             return replace(parts, text=text)
     return parts
 
@@ -473,7 +468,7 @@ def _after_introduction(text: str) -> str | None:
     rest = rest.strip()
     if (same_line := _ANNOUNCED_JSON.match(text)) and (value := read_mapping(text[same_line.end() :])) and value[1]:
         members = value[0] if isinstance(value[0], dict) else {}
-        if members.keys() & set(_JSON_THOUGHTS) and _text_of(members):
+        if members.keys() & set(_JSON_THOUGHTS) and text_of(members):
             return text[same_line.end() :]
     if len(line) > _MAX_INTRODUCTION or not rest or line.lstrip().startswith(("```", "{", "<")):
         return None
@@ -491,7 +486,7 @@ def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | 
     if isinstance(value, dict) and value and all(fold(str(key)) in context.actions for key in value):
         named = {str(key): item for key, item in value.items()}
         return AnswerParts(calls=tuple(WrittenCall(key, item) for key, item in named.items() if isinstance(item, dict)))
-    is_silent = isinstance(value, dict) and not _text_of(value)
+    is_silent = isinstance(value, dict) and not text_of(value)
     calls = (call_from_map(value, context.actions) if is_silent else []) or calls_from_value(value)
     if not calls and isinstance(value, dict) and not is_silent:
         calls = calls_from_actions(_first_member(value, ACTIONS))
@@ -499,7 +494,7 @@ def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | 
     if not is_whole and value is not None:
         further, behind = _read_behind(text)
         calls += further
-    if calls and not (isinstance(value, dict) and _text_of(value)):
+    if calls and not (isinstance(value, dict) and text_of(value)):
         return AnswerParts(text=behind, calls=tuple(calls))
     if isinstance(value, list) and _is_answer(value):
         message = message_of(value)
@@ -544,7 +539,7 @@ def _read_behind(text: str) -> tuple[list[WrittenCall], str]:
     ).strip("` \n}]")
 
 
-def _text_of(members: Mapping[str, object]) -> str:
+def text_of(members: Mapping[str, object]) -> str:
     return first_string({str(key).lower(): value for key, value in members.items()}, _JSON_TEXTS)
 
 
@@ -780,8 +775,10 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     if isinstance(arguments, str):
         arguments = parse_object(arguments)
     if isinstance(arguments, list) and all(isinstance(entry, dict) for entry in arguments):
-        named = calls_from_actions(arguments)
-        arguments = {call.name: dict(call.arguments) for call in named} if named else {UNNAMED: arguments}
+        is_pairs = all(entry.keys() == {"name", "value"} for entry in arguments)
+        named = [] if is_pairs else calls_from_actions(arguments)
+        arguments = [{str(entry["name"]): entry["value"] for entry in arguments}] if is_pairs else arguments
+        arguments = _by_name(named) if named else {UNNAMED: arguments}
     text = first_string(members, _LOOSE_TEXTS)
     cleaned = clean(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else ""), with_own=False)
     return AnswerParts(
@@ -870,12 +867,23 @@ def _parse_arguments(body: str) -> dict[str, object] | None:
     value = read_mapping(text)[0] if text.startswith("{") else read_yaml(text) if "<" not in text else None
     if isinstance(value, dict):
         return value
-    if calls := read_listed_calls(text):
-        return {call.name: dict(call.arguments) for call in calls}
+    is_tree = text.startswith("<") and not _TAG_WITH_NAME.match(text)
+    if not is_tree and (calls := read_listed_calls(text)):
+        return _by_name(calls)
     tree = parse_tags(body)
     if isinstance(tree, dict):
         return {name: _convert_argument(value) for name, value in tree.items()}
     return None if tree else {}
+
+
+def _by_name(calls: Iterable[WrittenCall]) -> dict[str, object]:
+    """Return the arguments of calls as those of a list of actions: each name with all that it is called with."""
+    by_name: dict[str, object] = {}
+    for call in calls:
+        entries = by_name.setdefault(call.name, [])
+        if isinstance(entries, list):
+            entries.append(dict(call.arguments))
+    return by_name
 
 
 def _convert_argument(value: TagTree) -> object:
