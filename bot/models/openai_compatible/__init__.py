@@ -1072,7 +1072,7 @@ class AnswerReader:
         for call in calls if isinstance(calls, list) else [calls]:
             self._add_call(call)
         thoughts = (to_text(member(delta or message, name)) for name in THOUGHTS)
-        self._thoughts = (self._thoughts + next(filter(None, thoughts), ""))[:MAX_THOUGHTS]
+        self._thoughts = (self._thoughts + next(filter(None, thoughts), ""))[-MAX_THOUGHTS:]
         await self._add_text(_content_text(content or member(part, "parsed")) or to_text(part.get("refusal")))
 
     async def _add_text(self, piece: str) -> None:

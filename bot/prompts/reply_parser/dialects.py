@@ -106,8 +106,10 @@ def calls_from_value(value: object) -> list[WrittenCall]:
     for key in LIST_KEYS:
         if isinstance(value.get(key), list) and (calls := calls_from_value(value[key])):
             return calls
-    if any(isinstance(value.get(key), list) and value[key] for key in CALL_KEYS):
-        return [WrittenCall("", {})]
+    if listed := next((value[key] for key in CALL_KEYS if isinstance(value.get(key), list) and value[key]), None):
+        named = [next(iter(item.items())) for item in listed if isinstance(item, dict) and len(item) == 1]
+        calls = [WrittenCall(clean_name(key), inner) for key, inner in named if isinstance(inner, dict)]
+        return calls if len(calls) == len(listed) else [WrittenCall("", {})]
     wrapper = ("params",) if value.get("method") == "tools/call" else ()  # of MCP
     for key in ("function_call", "functionCall", "function", "tool_call", *wrapper):
         if isinstance(value.get(key), dict):
@@ -774,7 +776,7 @@ class _Cleaner:
         return (last.end() if match.end() == match.start() else last.start()), last.end()
 
     def _add_calls(self, body: str, opening: str = "") -> None:
-        calls = parse_calls(opening + body) if "name=" in opening else []
+        calls = parse_calls(opening + body) if "name=" in opening or "tool=" in opening else []
         self.result.calls += calls or parse_calls(body) or [WrittenCall("", {})]
 
     def _is_indented_code(self, start: int) -> bool:

@@ -43,11 +43,14 @@ _NAME_TAG = re.compile(r"<(?:tool_name|tool|name|function_name|action)>\s*[\w.:-
 _FENCE_BEFORE = re.compile(r"(?:\A|\n)(?:```|~~~)\w*\s*\Z")
 _LEAD = (
     r"(?:```\w*[ \t]*\n|<code>\s*|(?:Code:\s*)?```py\w*\s*\n|<<function>>|function[ \t]*\n|call:[ \t]*"
-    r"|\[?(?:(?:calling|call|use|run|invoke)[ _])?(?:tool|function|action)(?:[ _](?:calls?|use))?:[ \t]*"
+    r"|\[?(?:\*\*)?(?:(?:calling|call|use|run|invoke)[ _])?(?:tool|function|action)(?:[ _](?:calls?|use))?:"
+    r"(?:\*\*)?[ \t]*"
     r"|(?:[^\w\s`'\"<>*#|~-]\ufe0f?){1,2}[ \t]*)?"
 )
+_INPUT_LABEL = r"[ \t]*\n(?:\*\*)?(?:Action[ _])?(?:Input|Arguments?|Args|Parameters):(?:\*\*)?\s{0,3}"
 _BEHIND_NAME = (
-    r"[({]|\]?:?\s{0,3}(?:with(?: arguments)?:?\s{0,3})?(?:```\w{0,20}\s{0,3})?\{\s{0,9}\""
+    rf"[({{]|{_INPUT_LABEL}(?:```\w{{0,20}}\s{{0,3}})?\{{|"
+    r"\]?:?\s{0,3}(?:with(?: arguments)?:?\s{0,3})?(?:```\w{0,20}\s{0,3})?\{\s{0,9}\""
     r"|:[ \t]{0,9}[^\s\[\]\n][^\[\]\n]{0,200}\]|[ \t]{1,9}\w{1,64}=[\"'][^\n]{0,500}\]"
 )
 # The last lines of an answer that call an action by its name, perhaps with a label or a fence.
@@ -58,7 +61,11 @@ _NAMED_CALL = re.compile(
 )
 _BEHIND_CALL = re.compile(r"(?<!\s)\s*+(?:</code>|```|<end_code>)\s*+\Z")
 _BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|[{\"'])|\{\w+:)[^\n]*\Z")
-_JSON_BEHIND = re.compile(r"(\w{2,128})[\]:]{0,2}\s*(?:with(?: arguments)?:?\s*)?(?:```\w*\s*)?(?=\{)", re.IGNORECASE)
+_JSON_BEHIND = re.compile(
+    rf"(\w{{2,128}})(?:{_INPUT_LABEL})?"
+    r"[\]:]{0,2}\s*(?:with(?: arguments)?:?\s*)?(?:```\w*\s*)?(?=\{)",
+    re.IGNORECASE,
+)
 _BARE_CALL = re.compile(r"(\w{2,128})(?:\((.{1,2000})\)|: *([^\n]{1,2000})|[ \t]+(?=\w+=[\"'])([^\n]{1,2000}))")
 _BARE_ARGUMENT = re.compile(
     r"\s*(?:(?P<key>[A-Za-z_]\w{0,63})\s*(?P<sign>[=:])\s*)?"
@@ -70,7 +77,8 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _ATTRIBUTE = re.compile(r"\s*(?P<key>\w{1,64})(?P<sign>=)(?P<value>\"[^\"]*\"|'[^']*')")
-_CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
+_CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(\w{1,128})"\s*:')
+_FIRST_KEYS = ("name", "tool", "function", "tool_name", "action")
 _CALL_LABEL = re.compile(r"(?:\A|(?<=\n))\W{0,3}(?:(?:tool|function)[ _]calls?|action):\W{0,3}\Z", re.IGNORECASE)
 _REPLY = re.compile(r"\A[\W_]*REPLY\b[\s,;]*|[\s,;]*\bREPLY\W*\Z")
 _AROUND_NAME = re.compile(r"\A[\W_]*(?:function=)?|\W*(?:[({\[].*)?\Z", re.DOTALL)
@@ -273,13 +281,14 @@ def _named_by_attribute(opening: re.Match[str], body: str) -> WrittenCall | None
 
 def _split_json(text: str, actions: Collection[str]) -> Split:
     """Split off the JSON at the end that is the call of an offered action, or a call without a fence."""
-    *_, last = [None, *_CALL_AT_END.finditer(text)]
+    starts = (match for match in _CALL_AT_END.finditer(text) if match[1] in _FIRST_KEYS or fold(match[1]) in actions)
+    *_, last = [None, *starts]
     if last is None:
         return text, ()
     written = text[last.start() :]
     opened = re.sub(r"\A```\w*\s*|\s*```\s*\Z", "", written)
     value, is_whole = read_mapping(opened)
-    calls = calls_from_value(value)
+    calls = calls_from_value(value) or (calls_from_actions(value) if fold(last[1]) in actions else [])
     is_call = (bool(calls) and is_whole) and (
         all(is_offered(call, actions) for call in calls)
         or (text[: last.start()].endswith("\n") and not written.startswith("`") and '"arguments"' in written)

@@ -589,7 +589,8 @@ def _split_labels(text: str) -> dict[str, str]:
         fields.setdefault(name, dedent(value) if name == "parameters" else _scalar(value))
         if is_last:
             break
-    return {} if is_heading and "text" not in fields else fields
+    is_essay = text.startswith("**") and labels[0][1].lower() == "reasoning"  # whose parts have such headings too
+    return {} if is_heading and (is_essay or "text" not in fields) else fields
 
 
 def _labelled_calls(fields: Mapping[str, str]) -> list[WrittenCall]:
