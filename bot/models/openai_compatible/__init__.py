@@ -499,6 +499,8 @@ TRUNCATED = ("length", "max_tokens", "max_output_tokens", "model_length", "model
 FAILED = ("error", "network_error", "abort", "insufficient_system_resource")  # finish reasons
 CONTENTS = ("content", "tool_calls", "function_call", "refusal", "parsed")  # members of a message
 MAX_THOUGHTS = 65_536  # characters in which an answer is looked for
+# Members with vectors: of OpenAI, Ollama, Gemini, Cohere, Cloudflare, DashScope and others.
+VECTORS = ("data", "embeddings", "embedding", "vectors", "vector", "values", "float", "result", "output", "predictions")
 CALL_PARTS = (None, "function", "tool_use", "tool_call", "function_call")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 ARGUMENTS = ("arguments", "parameters", "input")  # members of a call
@@ -1155,22 +1157,32 @@ class AnswerReader:
 
 def read_vectors(body: object, count: int) -> list[list[float]]:
     """Return the vectors of a response in any of its forms, in the order of the texts. Raises ValueError."""
-    items = next(filter(None, (member(body, name) for name in ("data", "embeddings", "embedding"))), body)
+    items = _unwrap_vectors(body)
     if isinstance(items, list) and items and isinstance(items[0], int | float):
         items = [items]  # one vector
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
     indexes = [str(at if (index := member(item, "index")) is None else index) for at, item in enumerate(items)]
     if set(indexes) != {"0"}:  # which LiteLLM gives to each of them
-        if set(indexes) != set(map(str, range(count))):
+        expected = [str(number + ("0" not in indexes)) for number in range(count)]
+        if set(indexes) != set(expected):
             raise ValueError("their indexes are wrong")
-        items = [items[indexes.index(str(at))] for at in range(count)]
-    return [_read_vector(item.get("embedding") if isinstance(item, dict) else item) for item in items]
+        items = [items[indexes.index(index)] for index in expected]
+    return [_read_vector(_unwrap_vectors(item)) for item in items]
+
+
+def _unwrap_vectors(value: object) -> object:
+    """Return what is in the members in which servers put vectors or their numbers."""
+    while isinstance(value, dict):
+        value = next(filter(None, (value.get(name) for name in VECTORS)), None)
+    return value
 
 
 def _read_vector(value: object) -> list[float]:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
     if isinstance(value, str):
         try:
             value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]
