@@ -685,7 +685,7 @@ class CompatibleClient(Service):
         """Ask the server for text for its models. Raises as `Connection.fetch` does."""
         connection = self.connection()
         body = await connection.fetch("/models", "list of models")
-        if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
+        if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models", "result"} & body.keys()):
             raise connection.invalid("the server", "list of models")
         entries = list_entries(body)
         self.owners = {entry["id"]: to_text(entry.get("owned_by")) for entry in entries}
@@ -936,10 +936,14 @@ def read_usage(usage: object) -> Usage | None:
 
 def list_entries(value: object) -> list[dict[str, Any]]:
     """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
-    lists = (value, member(value, "data"), member(value, "models"))
+    inner = member(value, "data")
+    lists = (value, inner, *(member(at, name) for at in (value, inner) for name in ("models", "data", "result")))
     entries = next((entries for entries in lists if isinstance(entries, list)), [])
     named = [entry if isinstance(entry, dict) else {"id": entry} for entry in entries]
-    names = [next(filter(None, (to_text(entry.get(key)) for key in ("id", "name", "model"))), "") for entry in named]
+    names = [
+        next(filter(None, (to_text(entry.get(key)) for key in ("id", "name", "model", "model_id", "key"))), "")
+        for entry in named
+    ]
     return [{**entry, "id": name} for entry, name in zip(named, names, strict=True) if name]
 
 

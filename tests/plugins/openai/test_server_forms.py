@@ -391,6 +391,8 @@ async def test_a_list_of_numbers_is_the_vector_of_a_single_text(api: Loopback, b
         ({"data": [{"id": "a", "architecture": "x", "meta": [], "supported_parameters": 1}]}, ["a"]),
         ({"data": None}, []),
         ({"object": "list", "data": None, "models": ["a"]}, ["a"]),
+        ({"code": 0, "data": {"models": [{"model_id": "a"}, {"id": "b"}]}}, ["a", "b"]),
+        ({"success": True, "result": [{"id": "x", "name": "@cf/a"}]}, ["x"]),
     ],
 )
 async def test_lists_of_models_are_read_in_any_form(body: Any, names: list[str]) -> None:
