@@ -56,6 +56,7 @@ from bot.models.handler import (
 )
 from bot.models.types import ModelType
 from bot.prompts.reply_parser.field_scanner import first_object, read_mapping
+from bot.prompts.reply_parser.offered_calls import read_loose_arguments
 from bot.prompts.reply_parser.reader import read_reply
 from bot.text import shorten
 
@@ -146,7 +147,14 @@ DURATION = (
     r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?"
 )
 RETRY_DURATION = re.compile(DURATION, re.IGNORECASE)
-RETRY_MESSAGE = re.compile(rf"\b(?:again|retry|wait)\b\D{{0,30}}?{DURATION}", re.IGNORECASE)
+RETRY_MESSAGE = re.compile(
+    rf"\b(?:again|retry|wait|retryDelay|resets? (?:in|after))\b\D{{0,30}}?{DURATION}", re.IGNORECASE
+)
+# The headers of seconds or milliseconds: that of HTTP, and those of a draft of the IETF and of Discord's API.
+RETRY_HEADERS = (
+    *(("retry-after-ms", 1000.0), ("retry-after", 1.0)),
+    *(("x-ratelimit-reset-after", 1.0), ("ratelimit-reset", 1.0)),
+)
 RESETS = ("requests", "tokens")  # have each a header for what remains, and for when it is reset
 MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of them
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
@@ -175,16 +183,17 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = 
 
     Header names are in lower case. None if there is no valid value.
     """
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+    for name, unit in RETRY_HEADERS:
         value = headers.get(name, "").strip(' "')
         if value.replace(".", "", 1).isdecimal():
             return float(value) / unit
         if (seconds := _read_duration(RETRY_DURATION.fullmatch(value))) is not None:
             return seconds
-    with suppress(ValueError, TypeError, OverflowError):
-        retry_at = parsedate_to_datetime(headers.get("retry-after", ""))
-        retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
-        return max(0.0, (retry_at - now).total_seconds())
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError, TypeError, OverflowError):
+            retry_at = parse(headers.get("retry-after", "").strip(' "'))
+            retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
+            return max(0.0, (retry_at - now).total_seconds())
     reset = headers.get("x-ratelimit-reset", "").strip()
     if reset.replace(".", "", 1).isdecimal():
         seconds = float(reset)
@@ -789,5 +798,7 @@ def _parse(text: str) -> list[Any]:
     if not values and (value := read_mapping(text)[0]) is not None:
         return [value]
     if not values or "{" in rest:
+        if arguments := read_loose_arguments(text):
+            return [arguments]
         raise ValueError(text)
     return values

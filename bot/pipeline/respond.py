@@ -38,6 +38,8 @@ from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
+from bot.prompts.reply_parser.dialects import fold
+from bot.prompts.reply_parser.offered_calls import resolve_name
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
     MAX_ACTIONS,
@@ -46,10 +48,11 @@ from bot.prompts.reply_parser.reader import (
     AnswerForm,
     NextStep,
     Reply,
-    fold,
+    is_reply_call,
     partial_reply_text,
     read_reply,
     read_step,
+    text_of,
 )
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
 from bot.text import (
@@ -537,12 +540,13 @@ def build_reply(result: TextResult, context: AnswerContext) -> Reply:
     reply = read_reply(result.text, context)
     if result.is_truncated and reply.text:
         reply = replace(reply, text=end_at_sentence(reply.text, HOLD_BACK), is_truncated=True)
-    native = tuple((call.name, call.arguments) for call in result.tool_calls)
+    native = tuple((resolve_name(call.name, context.actions), call.arguments) for call in result.tool_calls)
     calls = (*native, *reply.calls)[:MAX_ACTIONS]
     if not calls:
         return reply
-    text = reply.text or next((_find_text(given) for name, given in calls if fold_name(name) == REPLY_ACTION), "")
-    calls = tuple(call for call in calls if fold_name(call[0]) != REPLY_ACTION)
+    answers = [given for name, given in calls if is_reply_call(name, given, context.actions)]
+    text = reply.text or next(map(text_of, answers), "")
+    calls = tuple(call for call in calls if call[1] not in answers and fold_name(call[0]) != REPLY_ACTION)
     names = [name for name, _ in calls]
     if text and not (names and SILENT_ACTIONS.issuperset(names)):
         names.insert(0, REPLY_ACTION)
@@ -557,12 +561,6 @@ def build_reply(result: TextResult, context: AnswerContext) -> Reply:
         native_names=frozenset(name for name, _ in native),
         is_complete=is_complete,
     )
-
-
-def _find_text(arguments: Mapping[str, object]) -> str:
-    """Return the text that a model gave to REPLY as an argument."""
-    values = (arguments.get(name) for name in ("text", "message", "content", "reply"))
-    return next((value for value in values if isinstance(value, str)), "")
 
 
 def build_step(result: TextResult) -> NextStep:

@@ -86,7 +86,7 @@ from bot.pipeline.respond import (
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRMED_WORKER, Registry, ask_to_confirm, confirmed_operation, fold_name
-from bot.prompts.reply_parser.dialects import name_positional
+from bot.prompts.reply_parser.dialects import ARGUMENT_KEYS, calls_from_value, fold, name_positional
 from bot.prompts.reply_parser.reader import NO_CONTEXT, NextStep, Reply, read_object
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY, PARAMETER_REPAIR, REPLY
 from bot.receipts import NotedAction
@@ -452,7 +452,8 @@ MAX_RESULT_LENGTH = 262_144
 CONTINUE_COMMAND = "/ask continue"
 REACT_ACTION = "REACT"
 ALWAYS_ALLOWED = frozenset({"REPLY", "IGNORE", "NONE"})
-WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
+WRAPPERS = frozenset((*ARGUMENT_KEYS, "call"))  # around the arguments of a call
+NOTES = ("thought", "thoughts", "thinking", "reasoning", "explanation")  # that models add to the arguments of a call
 
 
 def is_allowed_in_room(instructions: RoomInstructions, name: str) -> bool:
@@ -818,19 +819,35 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    schema, inner = action.spec.parameters, None
-    parameters = name_positional(parameters, list(schema.get("properties", {})))
-    if len(parameters) == 1 and (wrapper := WRAPPERS & parameters.keys() - schema.get("properties", {}).keys()):
-        inner = _read_json(parameters[next(iter(wrapper))])
-    parameters = inner if isinstance(inner, Mapping) else parameters
+    names = list(action.spec.parameters.get("properties", {}))
+    parameters = _unwrap(action, name_positional(parameters, names))
     if problems := _list_problems(action, parameters):
+        by_folded = {fold(name): name for name in names}
+        parameters = {by_folded.get(fold(name), name): value for name, value in parameters.items()}
+        problems = _list_problems(action, parameters)
         wrong = {str(problem["loc"][0]) for problem in problems if problem["loc"]}
-        repaired = {name: _read_json(value) if name in wrong else value for name, value in parameters.items()}
-        kept = (repaired.keys() - wrong) | set(schema.get("required", ()))
-        parameters = {name: value for name, value in repaired.items() if value is not None or name in kept}
+        repaired = {name: _repair(value) if name in wrong else value for name, value in parameters.items()}
+        kept = (repaired.keys() - wrong) | set(action.spec.parameters.get("required", ()))
+        parameters = {
+            name: value
+            for name, value in repaired.items()
+            if (value is not None or name in kept) and (name in names or name not in NOTES)
+        }
     if problems := _list_problems(action, parameters):
         return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
     return parameters, ""
+
+
+def _unwrap(action: Action[Any], parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call without a member, or a whole call, around them."""
+    names = action.spec.parameters.get("properties", {}).keys()
+    if not names & parameters.keys() and (calls := calls_from_value(dict(parameters))):
+        return calls[0].arguments
+    [(key, value), *others] = parameters.items() if parameters else [("", None)]
+    if others or key in names or not (key in WRAPPERS or fold(key) == fold(action.spec.name)):
+        return parameters
+    inner = _read_json(value)
+    return inner if isinstance(inner, Mapping) else parameters
 
 
 def _list_problems(action: Action[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
@@ -839,6 +856,12 @@ def _list_problems(action: Action[Any], parameters: Mapping[str, Any]) -> Sequen
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False, include_context=False)
     return ()
+
+
+def _repair(value: object) -> object:
+    """Return a value that does not fit without JSON, or a map with its type, around it."""
+    value = _read_json(value)
+    return value["value"] if isinstance(value, dict) and value.keys() in ({"value"}, {"value", "type"}) else value
 
 
 def _read_json(value: object) -> object:

@@ -51,8 +51,9 @@ from bot.models.types import (
 )
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
 from bot.plugin_system.loading import LazyModule
-from bot.prompts.reply_parser.dialects import clean_name
+from bot.prompts.reply_parser.dialects import clean, clean_name
 from bot.prompts.reply_parser.field_scanner import decode_value
+from bot.prompts.reply_parser.server_bodies import message_of
 from bot.settings import Secret, Settings, SettingsModel
 from bot.text import redact, shorten, user_text
 from bot.turn import Agent
@@ -496,7 +497,11 @@ REST_SECONDS = 2.0  # for what follows a finish reason or the end mark, such as 
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
 TRUNCATED = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
 FAILED = ("error", "network_error", "abort", "insufficient_system_resource")  # finish reasons
-CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a message
+CONTENTS = ("content", "tool_calls", "function_call", "refusal", "parsed")  # members of a message
+MAX_THOUGHTS = 65_536  # characters in which an answer is looked for
+# Members with vectors: of OpenAI, Ollama, Gemini, Cohere, Cloudflare, DashScope and others.
+VECTORS = ("data", "embeddings", "embedding", "vectors", "vector", "values", "float", "result", "output", "predictions")
+CALL_PARTS = (None, "function", "tool_use", "tool_call", "function_call")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 ARGUMENTS = ("arguments", "parameters", "input")  # members of a call
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
@@ -680,7 +685,7 @@ class CompatibleClient(Service):
         """Ask the server for text for its models. Raises as `Connection.fetch` does."""
         connection = self.connection()
         body = await connection.fetch("/models", "list of models")
-        if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
+        if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models", "result"} & body.keys()):
             raise connection.invalid("the server", "list of models")
         entries = list_entries(body)
         self.owners = {entry["id"]: to_text(entry.get("owned_by")) for entry in entries}
@@ -931,10 +936,14 @@ def read_usage(usage: object) -> Usage | None:
 
 def list_entries(value: object) -> list[dict[str, Any]]:
     """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
-    lists = (value, member(value, "data"), member(value, "models"))
+    inner = member(value, "data")
+    lists = (value, inner, *(member(at, name) for at in (value, inner) for name in ("models", "data", "result")))
     entries = next((entries for entries in lists if isinstance(entries, list)), [])
     named = [entry if isinstance(entry, dict) else {"id": entry} for entry in entries]
-    names = [next(filter(None, (to_text(entry.get(key)) for key in ("id", "name", "model"))), "") for entry in named]
+    names = [
+        next(filter(None, (to_text(entry.get(key)) for key in ("id", "name", "model", "model_id", "key"))), "")
+        for entry in named
+    ]
     return [{**entry, "id": name} for entry, name in zip(named, names, strict=True) if name]
 
 
@@ -957,6 +966,8 @@ def _content_text(content: object) -> str:
     """Return the text of a content: a text, a piece, or a list of them; thoughts are left out."""
     if isinstance(content, list):
         return "".join(map(_content_text, content))
+    if isinstance(content, dict) and content.keys() & {"actions", "thought"}:  # an answer by schema
+        return json.dumps(content, ensure_ascii=False)
     if isinstance(content, dict):
         is_text = content.get("type", "text") in ("text", "output_text") and not content.get("thought")
         return _content_text(content.get("text")) if is_text else ""
@@ -966,11 +977,16 @@ def _content_text(content: object) -> str:
 def _list_choices(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of the first choice; an answer of Ollama's own API, or a mere text, is read as one."""
     if "choices" in value:
-        choices = value["choices"] if isinstance(value["choices"], list) else []
+        choices = value["choices"] if isinstance(value["choices"], list) else [value["choices"]]
         return [choice for choice in choices if isinstance(choice, dict) and choice.get("index") in (None, 0, "0")]
     content = value.get("message") or {"content": to_text(value.get("response"))}
     if "done" not in value or not isinstance(content, dict):
-        return []
+        inner = next((value[key] for key in ("data", "result", "response") if isinstance(value.get(key), dict)), value)
+        if inner is not value:  # which gateways put around a response
+            return _list_choices({"done": True, **inner} if isinstance(inner.get("response"), str) else inner)
+        other = message_of(value)
+        calls = [{"function": call._asdict()} for call in other.calls] if other else []
+        return [{"message": {"content": other.text, "tool_calls": calls}, "finish_reason": "stop"}] if other else []
     return [{"delta": content, "finish_reason": value.get("done_reason") or ("stop" if value["done"] else None)}]
 
 
@@ -990,7 +1006,7 @@ class AnswerReader:
     def __init__(self, model: str, connection: Connection, sink: TextSink | None) -> None:
         self._model, self._connection, self._sink = model, connection, sink
         self._provider = connection.endpoint.provider
-        self._text, self._finish_reason = "", ""
+        self._text, self._finish_reason, self._thoughts = "", "", ""
         self._calls: list[_Call] = []
         self._memory = connection.response_memory(model)
         self._usage: Usage | None = None
@@ -1056,10 +1072,14 @@ class AnswerReader:
         part: dict[str, Any] = next((part for part in parts if any(member(part, name) for name in CONTENTS)), {})
         self._has_choice = self._has_choice or bool(part or self._finish_reason or is_whole)
         self._has_thoughts = self._has_thoughts or any(member(delta or message, name) for name in THOUGHTS)
-        calls = part.get("tool_calls") or part.get("function_call")
+        content = part.get("content")
+        calls = part.get("tool_calls") or part.get("function_call") or (content if isinstance(content, list) else [])
+        calls = parse_values(calls)[0] if isinstance(calls, str) else calls
         for call in calls if isinstance(calls, list) else [calls]:
             self._add_call(call)
-        await self._add_text(_content_text(part.get("content")) or to_text(part.get("refusal")))
+        thoughts = (to_text(member(delta or message, name)) for name in THOUGHTS)
+        self._thoughts = (self._thoughts + next(filter(None, thoughts), ""))[-MAX_THOUGHTS:]
+        await self._add_text(_content_text(content or member(part, "parsed")) or to_text(part.get("refusal")))
 
     async def _add_text(self, piece: str) -> None:
         """Add a piece of the text; one that repeats all that there is continues it."""
@@ -1071,7 +1091,7 @@ class AnswerReader:
 
     def _add_call(self, call: object) -> None:
         """Add a call or the next part of one; another id or name begins another, although it has the same index."""
-        if not isinstance(call, dict):
+        if not isinstance(call, dict) or call.get("type") not in CALL_PARTS:
             return
         function = call.get("function") or call
         name, call_id, index = to_text(member(function, "name")), to_text(call.get("id")), call.get("index")
@@ -1103,6 +1123,8 @@ class AnswerReader:
                 await self._sink.restart()
             await self._add_text(user_text("notices.no_answer"))
         is_truncated = self._finish_reason.casefold() in TRUNCATED
+        if self._thoughts and not (self._text.strip() or self._calls or is_truncated):
+            await self._read_thoughts()
         calls = tuple(self._list_calls(is_truncated=is_truncated))
         return TextResult(
             text=self._text,
@@ -1113,6 +1135,14 @@ class AnswerReader:
             has_cut_call=is_truncated and len(calls) < len(self._calls),
             has_thoughts=self._has_thoughts,
         )
+
+    async def _read_thoughts(self) -> None:
+        """Take the answer that a server took for reasoning: what is behind the mark of its end, or a last call."""
+        rest = clean(f"<think>{self._thoughts}")
+        self._calls += [
+            _Call(None, "", call.name, json.dumps(dict(call.arguments))) for call in rest.calls if call.name
+        ]
+        await self._add_text(rest.text)
 
     def _list_calls(self, *, is_truncated: bool) -> Iterator[ToolCall]:
         """Yield the calls; of a truncated answer without those that cannot be read."""
@@ -1131,22 +1161,32 @@ class AnswerReader:
 
 def read_vectors(body: object, count: int) -> list[list[float]]:
     """Return the vectors of a response in any of its forms, in the order of the texts. Raises ValueError."""
-    items = next(filter(None, (member(body, name) for name in ("data", "embeddings", "embedding"))), body)
+    items = _unwrap_vectors(body)
     if isinstance(items, list) and items and isinstance(items[0], int | float):
         items = [items]  # one vector
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
     indexes = [str(at if (index := member(item, "index")) is None else index) for at, item in enumerate(items)]
     if set(indexes) != {"0"}:  # which LiteLLM gives to each of them
-        if set(indexes) != set(map(str, range(count))):
+        expected = [str(number + ("0" not in indexes)) for number in range(count)]
+        if set(indexes) != set(expected):
             raise ValueError("their indexes are wrong")
-        items = [items[indexes.index(str(at))] for at in range(count)]
-    return [_read_vector(item.get("embedding") if isinstance(item, dict) else item) for item in items]
+        items = [items[indexes.index(index)] for index in expected]
+    return [_read_vector(_unwrap_vectors(item)) for item in items]
+
+
+def _unwrap_vectors(value: object) -> object:
+    """Return what is in the members in which servers put vectors or their numbers."""
+    while isinstance(value, dict):
+        value = next(filter(None, (value.get(name) for name in VECTORS)), None)
+    return value
 
 
 def _read_vector(value: object) -> list[float]:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
     if isinstance(value, str):
         try:
             value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]

@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -33,11 +34,11 @@ _TABLE = tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("u
 _NAMESPACE = _TABLE["parts"]["ns"]
 _CALL_TAGS = rf"invoke|function|tool|court|count|{_TABLE['parts']['call']}"
 _INVOKE = re.compile(
-    rf"(?:<{_NAMESPACE}|antml:)(?P<tag>{_CALL_TAGS}|call)(?:\s+(?:name|tool)=|=)[\"']?(?P<name>[\w.:-]{{1,128}})[\"']?[^<>]{{0,200}}>"
+    rf"(?:<{_NAMESPACE}|antml:)(?P<tag>{_CALL_TAGS}|call)(?:\s+(?:name|tool)=|=)[\"']?(?P<name>[\w.:-]{{1,128}})[\"']?(?P<more>[^<>]{{0,2000}})>"
     rf"(?P<body>.*?)(?:</{_NAMESPACE}(?:(?P=tag)|invoke)\s*>|(?=<{_NAMESPACE}(?P=tag)(?:\s+(?:name|tool)=|=))|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_PARAMETER = re.compile(
+PARAMETER_TAG = re.compile(
     rf"<{_NAMESPACE}(?:parameter|param|arg|argument)(?:\s+(?:name|key)=|=)[\"']?(?P<name>[^\"'<>\s]{{1,128}})[\"']?"
     rf"(?P<more>[^<>]{{0,200}})>"
     rf"(?P<value>.*?)(?:</{_NAMESPACE}(?:parameter|param|arg|argument)\s*>|(?=<{_NAMESPACE}(?:parameter|param)[\s=])|\n?</function>|\Z)",
@@ -48,26 +49,34 @@ _ARG_PAIR = re.compile(
     r"(?:</(?:\w{1,16}_)?arg_value>|(?=<(?:\w{1,16}_)?arg_key>)|\Z)",
     re.DOTALL,
 )
+_ATTRIBUTE = re.compile(r"([\w:-]{1,64})\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_COUNTERS = ("id", "index", "call_id", "tool_call_id")  # attributes that are no arguments
 _ARG_CALL = re.compile(r"([\w.:-]{1,128})\s*(?:<tool_sep>\s*)?(?=<(?:\w{1,16}_)?arg_key>)")
 _TOOL_NAME = re.compile(
-    r"<(tool_name|name|function_name|tool)>\s*([\w.:-]{1,128})\s*</(?:\1|parameter)>", re.IGNORECASE
+    r"<(?:\w{1,16}:)?(tool_name|name|function_name|tool|action)>\s*([\w.:-]{1,128})\s*</(?:\w{1,16}:)?(?:\1|parameter)>",
+    re.IGNORECASE,
 )
-_TAGGED_ARGUMENTS = re.compile(r"<(parameters|arguments|args|input|params)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+TAGGED_ARGUMENTS = re.compile(
+    r"<(?:\w{1,16}:)?((?:tool_|action_|function_)?(?:parameters|arguments|args|input|params))>(.*?)</(?:\w{1,16}:)?\1>",
+    re.DOTALL | re.IGNORECASE,
+)
+_TAG_OF_NAME = re.compile(r"<([A-Za-z_][\w.:-]{0,127})>(.*)</\1>", re.DOTALL)
 _GEMMA_CALL = re.compile(r"(?:\b(?:call|declaration|function|default_api):\s*)+([\w.-]{1,128})\s*\{")
 _GEMMA_ARGUMENT = re.compile(
     r"([\w-]{1,128}):\s*(?:(?:<\|\"\|>|<escape>|<ctrl46>)(.*?)(?:<\|\"\|>|<escape>|<ctrl46>)|([^,{}]*))\s*(?:,|\Z)",
     re.DOTALL,
 )
 _TOKENS = re.compile(
-    r"<[|｜]/?[\w▁ ]{1,40}[|｜]>|\[ARGS\]|\[CALL_ID\]\w*|\[/?TOOL_CALLS?\]|```\w*|</?tool_calls?>|✿\w{1,20}✿:?"
+    r"<[|｜]/?[\w▁: ]{1,40}[|｜]>|\[ARGS\]|\[CALL_ID\]\w*|\[/?TOOL_CALLS?\]|```\w*|</?tool_calls?>|✿\w{1,20}✿:?"
     r"|\" with arguments:"
 )
-_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*+[:=(\]]?+\s*+\Z")
+_NAME_LINE = re.compile(r"([A-Za-z_][\w.:-]{0,127})\s*+[:=(\]),>]{0,2}+\s*+\Z")
 _NAME_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api|api)[.:]|\Afunctions?\.", re.IGNORECASE)
 _NAME_SUFFIX = re.compile(r":\d+\Z|\.call\Z")
 _RECIPIENT_CALL = re.compile(r"\s*(?:functions|multi_tool_use)\.([\w.-]{1,128}(?::\d+)?)[^\[{]{0,200}(?=[\[{])")
 _ARROW_CALL = re.compile(r"\s*\{\s*tool\s*=>\s*\"([\w.:-]{1,128})\"\s*,\s*args\s*=>\s*\{(.*)\}\s*\}", re.DOTALL)
 _ARROW_ARGUMENT = re.compile(r"--([\w-]{1,128})[ \t]+(\"(?:[^\"\\\\]|\\\\.)*\"|[^\n]*)")
+_FENCE_LINE = re.compile(r"\A```\w*[ \t]*\n")
 _PRINT = re.compile(r"\A\s*print\((.*)\)\s*\Z", re.DOTALL)
 
 
@@ -80,7 +89,8 @@ class WrittenCall(NamedTuple):
 
 def parse_calls(body: str) -> list[WrittenCall]:
     """Return the calls in the content of a region that is marked as calls; empty if none can be read."""
-    for read in (_read_invokes, _read_tagged, _read_gemma, _read_recipient, _read_json, read_python_calls):
+    readers = (_read_invokes, _read_tagged, _read_gemma, _read_recipient, _read_json, read_python_calls, _read_name_tag)
+    for read in readers:
         if calls := read(body):
             return calls[:MAX_CALLS]
     return []
@@ -96,15 +106,17 @@ def calls_from_value(value: object) -> list[WrittenCall]:
     for key in LIST_KEYS:
         if isinstance(value.get(key), list) and (calls := calls_from_value(value[key])):
             return calls
-    if any(isinstance(value.get(key), list) and value[key] for key in CALL_KEYS):
-        return [WrittenCall("", {})]
+    if listed := next((value[key] for key in CALL_KEYS if isinstance(value.get(key), list) and value[key]), None):
+        named = [next(iter(item.items())) for item in listed if isinstance(item, dict) and len(item) == 1]
+        calls = [WrittenCall(clean_name(key), inner) for key, inner in named if isinstance(inner, dict)]
+        return calls if len(calls) == len(listed) else [WrittenCall("", {})]
     wrapper = ("params",) if value.get("method") == "tools/call" else ()  # of MCP
     for key in ("function_call", "functionCall", "function", "tool_call", *wrapper):
         if isinstance(value.get(key), dict):
             return calls_from_value(value[key])
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "")
     keys = [key for key in ARGUMENT_KEYS if key in value]
-    if not name or not keys:
+    if not name or not keys or "description" in value:  # or the definition of a tool
         return []
     arguments = value[keys[0]]
     if isinstance(arguments, str):
@@ -112,8 +124,16 @@ def calls_from_value(value: object) -> list[WrittenCall]:
     return [WrittenCall(clean_name(name), arguments if isinstance(arguments, dict) else {})]
 
 
+@lru_cache(maxsize=1024)  # the names of actions are compared with every answer
+def fold(name: str) -> str:
+    """Return a name in the form in which names of actions are compared."""
+    return name.replace("_", "").casefold()
+
+
 def clean_name(name: str) -> str:
     """Return the name of a function without what servers put around it, as in `functions.SEARCH:0`."""
+    if recipient := _RECIPIENT.search(name):
+        name = recipient[1]
     name = name.partition("<|")[0]
     return _NAME_SUFFIX.sub("", _NAME_PREFIX.sub("", name.strip())).strip()
 
@@ -123,7 +143,7 @@ def read_python_calls(text: str) -> list[WrittenCall]:
 
     The keys of positional arguments are their numbers, see `name_positional`.
     """
-    text = text.strip().strip("`").strip()
+    text = _FENCE_LINE.sub("", text.strip()).strip("`").strip()
     if match := _PRINT.match(text):
         text = match[1]
     if not text or len(text) > MAX_PYTHON_LENGTH or "(" not in text:
@@ -190,16 +210,35 @@ def _call_from_node(node: ast.expr) -> WrittenCall:
 def _read_invokes(body: str) -> list[WrittenCall]:
     calls = []
     for match in _INVOKE.finditer(body):
-        calls.append(WrittenCall(clean_name(match["name"]), _read_tagged_arguments(match["body"])))
+        more = match["more"]
+        attributes = parse_object(more.lstrip("=, (")) if "{" in more.partition('"')[0] else read_attributes(more)
+        calls.append(WrittenCall(clean_name(match["name"]), read_tagged_arguments(match["body"]) or attributes or {}))
     return calls
 
 
-def _read_tagged_arguments(body: str) -> dict[str, object]:
-    """Return the arguments in tags of parameters, in JSON or in tags of their names."""
-    if parameters := list(_PARAMETER.finditer(body)):
+def read_tagged_arguments(body: str) -> dict[str, object]:
+    """Return the arguments in tags of parameters, in JSON or in tags of their names, perhaps in one tag for all."""
+    if parameters := list(PARAMETER_TAG.finditer(body)):
         return {match["name"]: _read_value(match["value"], match["more"]) for match in parameters}
+    body = body.strip().removeprefix("<![CDATA[").removesuffix("]]>") if "<![CDATA[{" in body else body
+    if pairs := _ARG_PAIR.findall(body):
+        return {key.strip(): _read_value(value) for key, value in pairs}
     tree = parse_tags(body) if "<" in body else ""
-    return parse_object(body) or (dict(tree) if isinstance(tree, dict) else {})
+    items = tree.items() if isinstance(tree, dict) else ()
+    tagged = {key: _read_value(value) if isinstance(value, str) else value for key, value in items}
+    arguments: dict[str, object] = parse_object(body) or tagged
+    [(key, inner), *others] = arguments.items() if arguments else [("", None)]
+    if isinstance(inner, str) and key.lower() in ARGUMENT_KEYS:
+        inner = parse_object(inner)
+    return inner if isinstance(inner, dict) and not others and key.lower() in ARGUMENT_KEYS else arguments
+
+
+def read_attributes(attributes: str) -> dict[str, object]:
+    """Return the attributes of a tag as arguments; an attribute that is JSON is all arguments."""
+    found = {key: double or single for key, double, single in _ATTRIBUTE.findall(attributes) if key not in _COUNTERS}
+    inner = next((parse_object(found[key]) for key in ARGUMENT_KEYS if found.get(key, "").startswith("{")), None)
+    others = {key: value for key, value in found.items() if key in NAME_KEYS}
+    return {**others, **inner} if inner is not None else dict(found)
 
 
 def _read_tagged(body: str) -> list[WrittenCall]:
@@ -215,8 +254,14 @@ def _read_tagged(body: str) -> list[WrittenCall]:
         ]
     if not (name_tag := _TOOL_NAME.search(body)):
         return []
-    inner = _TAGGED_ARGUMENTS.search(body)
-    return [WrittenCall(clean_name(name_tag[2]), _read_tagged_arguments(inner[2] if inner else body[name_tag.end() :]))]
+    inner = TAGGED_ARGUMENTS.search(body)
+    return [WrittenCall(clean_name(name_tag[2]), read_tagged_arguments(inner[2] if inner else body[name_tag.end() :]))]
+
+
+def _read_name_tag(body: str) -> list[WrittenCall]:
+    """Read a tag that has the name of its action."""
+    tag = _TAG_OF_NAME.fullmatch(body.strip())
+    return [] if tag is None else [WrittenCall(clean_name(tag[1]), read_tagged_arguments(tag[2]))]
 
 
 def _read_gemma(body: str) -> list[WrittenCall]:
@@ -226,7 +271,7 @@ def _read_gemma(body: str) -> list[WrittenCall]:
     if match is None:
         return []
     written = _GEMMA_ARGUMENT.findall(body[match.end() : end])
-    arguments = {key: text or _read_scalar(other) for key, text, other in written}
+    arguments = {key: text or read_scalar(other) for key, text, other in written}
     return [WrittenCall(clean_name(match[1]), arguments)]
 
 
@@ -236,15 +281,19 @@ def _read_recipient(body: str) -> list[WrittenCall]:
         return calls_from_value(value) or [WrittenCall(clean_name(match[1]), value if isinstance(value, dict) else {})]
     if (match := _ARROW_CALL.match(body)) is None:
         return []
-    arguments = {key: _read_scalar(value) for key, value in _ARROW_ARGUMENT.findall(match[2])}
+    arguments = {key: read_scalar(value) for key, value in _ARROW_ARGUMENT.findall(match[2])}
     return [WrittenCall(clean_name(match[1]), arguments)]
 
 
 def _read_json(body: str) -> list[WrittenCall]:
     """Read JSON values that are calls, or JSON objects behind the names of their functions."""
     body = _TOKENS.sub("\n", body)
+    if body.lstrip().startswith("{{"):  # braces as a template has them
+        body = body.replace("{{", "{").replace("}}", "}")
     calls, position = list[WrittenCall](), 0
     for start, end, value in _find_values(body):
+        if isinstance(value, list) and len(value) == 1 and not calls and not calls_from_value(value):
+            [value] = value  # behind a name
         if found := calls_from_value(value):
             calls += found
         elif isinstance(value, dict):
@@ -284,7 +333,7 @@ def _find_values(text: str) -> Iterator[tuple[int, int, object]]:
             position = start + 1
 
 
-def _read_scalar(text: str) -> object:
+def read_scalar(text: str) -> object:
     """Return a value without quotes: a number or another JSON value as such, anything else as text."""
     try:
         return json.loads(text)
@@ -298,7 +347,7 @@ def _read_value(text: str, attributes: str = "") -> object:
     The attributes of its tag may say that it is no text.
     """
     if 'string="false"' in attributes or ('type="' in attributes and 'type="string"' not in attributes):
-        return _read_scalar(text)
+        return read_scalar(text)
     stripped = text.removeprefix("\n").removesuffix("\n")
     if stripped.lstrip().startswith(("{", "[")):
         try:
@@ -322,17 +371,31 @@ _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|messa
 # One in angle brackets ends, or has its first "=", before the next bracket.
 _SPECIAL = r"[<\[＜\ue200◁`~>#\]✿【&\\]"
 _WORDS = (  # in lower case
-    *("functools[", "antml:", "assistant", "commentary", "to=", "functions.", "human:", ":::", "call:", "declaration:"),
+    *(
+        "functools[",
+        "antml:",
+        "assistant",
+        "commentary",
+        "user\n",
+        "data:",
+        "to=",
+        "functions.",
+        "human:",
+        ":::",
+        "call:",
+        "declaration:",
+    ),
     *("invoke", "function_calls", "print(", "default_api", "<arg_key>", "[args]"),
 )
 _WORD_START = (
-    r"functools\[|antml:|(?:assistant|commentary)\s|to=|functions\.|Human:|:::(?!:)|(?:call|declaration):"
-    r"|(?<!\w)(?:\w{1,12}:)?default_api:"
+    r"functools\[|antml:|(?:assistant|commentary)\s|(?<=[\n.!?…])user\n|data: ?\[DONE|to=|functions\.|Human:|:::(?!:)"
+    r"|(?:call|declaration):|(?<!\w)(?:\w{1,12}:)?default_api:"
     r"|(?<![^\n])(?:court|count|call|course|sure|(?:\*\*)?(?:tool|function)[ _]call:"
     r"|print\(|default_api|[\w.:-]{1,64}(?:\s*<arg_key>|\[ARGS\]))"
 )
 _FIRST_CHARACTERS = (
-    r"(?=<(?:[^<>=]*+[=>]|\w{4,11}:[\w:.-]{1,80}\{|</?SYS>>)|&lt;|\\(?:[<＜]|u003c)|\[[\w/|]|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|/?思考|assistant|commentary|to=|functions)"
+    r"(?=<(?:[^<>=]*+[=>]|\w{4,11}:[\w:.-]{1,80}\{|function\(|</?SYS>>)|&lt;|\\(?:[<＜]|u003c)|\[[\w/|]"
+    r"|[＜\ue200][^＜\ue200]|[◁`~>#\]✿]|【(?:[\da-f]|/?思考|assistant|commentary|to=|functions)"
     rf"|{_WORD_START})"
 )
 _ANY_START = re.compile(rf"(?={_SPECIAL}|{_WORD_START})", re.IGNORECASE)
@@ -515,11 +578,20 @@ def _find_unclosed_answer(text: str, position: int) -> re.Match[str] | None:
 _OWN_START = re.compile(r"<(?:response|output|actions|text)[\s>]", re.IGNORECASE)
 
 
+def is_mention(text: str, start: int, end: int) -> bool:
+    """Return whether a marker is a word of a sentence, as in "Use </think> to close the block."."""
+    before = text[max(0, start - 8) : start].rpartition("\n")[2]
+    if before.endswith("**") and text.startswith("**", end):
+        return text[end + 2 : end + 3] not in ("", "\n")
+    return bool(_MID_SENTENCE.search(before)) and bool(_GOES_ON.match(text, end))
+
+
 class _Cleaner:
     """One pass over one text."""
 
-    def __init__(self, text: str, *, with_own: bool, find_root: bool) -> None:
+    def __init__(self, text: str, *, with_own: bool, find_root: bool, is_inner: bool = False) -> None:
         self.text = text
+        self.is_inner = is_inner
         self.with_own = with_own
         self.find_root = find_root
         self.result = Cleaned()
@@ -567,7 +639,7 @@ class _Cleaner:
         if dialect.kind in ("end", "header"):
             return self._handle_end(dialect, match)
         if dialect.kind == "skip":
-            is_kept = match[0].startswith("<") and self._is_mention(match.start(), match.end())
+            is_kept = match[0].startswith("<") and is_mention(self.text, match.start(), match.end())
             return self._keep(match) if is_kept else self._drop(dialect, match.end())
         return self._handle_region(dialect, match)
 
@@ -631,14 +703,14 @@ class _Cleaner:
 
     def _handle_orphan(self, dialect: Dialect, match: re.Match[str]) -> int:
         """Drop a closing marker without an opening one, and the reasoning before it."""
-        if self._is_mention(match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
+        if is_mention(self.text, match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
             return self._keep(match)
         if dialect.kind == "reasoning" and dialect.name != "own lists":
             self.pieces, self.result.calls, self.searched = [], [], 0
         return self._drop(dialect, match.end())
 
     def _handle_end(self, dialect: Dialect, match: re.Match[str]) -> int | None:
-        if self._is_mention(match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
+        if is_mention(self.text, match.start(), match.end()) or (dialect.is_paired and self._is_pair(match)):
             return self._keep(match)
         if (
             any(map(str.strip, self.pieces))
@@ -654,19 +726,32 @@ class _Cleaner:
     def _handle_region(self, dialect: Dialect, match: re.Match[str]) -> int | None:
         """Drop a region; the calls in it are kept."""
         start, text = match.start(), self.text
-        is_mention = self._is_mention(start, match.end())
+        starts_mention = is_mention(self.text, start, match.end())
         body_end, end = self._find_region_end(dialect, match)
-        if is_mention and end is not None and self._is_mention(body_end, end) and body_end - match.end() <= MAX_MENTION:
+        is_short = body_end - match.end() <= MAX_MENTION
+        if starts_mention and is_short and end is not None and is_mention(text, body_end, end):
             return self._keep(match, end)
-        if end is None and is_mention:
+        if end is None and starts_mention:
             return self._keep(match)
         if dialect.kind == "call":
-            self._add_calls(text[match.end() : body_end], match[0])
+            body = text[match.end() : body_end]
+            missing = body.count("{") - body.count("}") if end is not None and dialect.either else 0
+            self._add_calls(body + "}" * missing if body.rstrip()[-1:] == "}" else body, match[0])
         if end is None:
-            self.result.is_cut = dialect.kind == "reasoning"
+            self.result.is_cut = dialect.kind == "reasoning" and not self._take_last_call(match.end())
             self.result.found.append(dialect.name)
             return None
         return self._drop(dialect, end)
+
+    def _take_last_call(self, start: int) -> bool:
+        """Take the call with which reasoning ends that is not closed: a call is no part of it."""
+        rest = self.text[start:]
+        if self.is_inner or not rest.rstrip().endswith((">", "]")):
+            return False
+        inner = _Cleaner(rest, with_own=False, find_root=False, is_inner=True).run()
+        is_last = bool(inner.calls) and all(call.name for call in inner.calls) and not rest.endswith(inner.text[-20:])
+        self.result.calls += inner.calls if is_last else []
+        return is_last
 
     def _find_region_end(self, dialect: Dialect, match: re.Match[str]) -> tuple[int, int | None]:
         """Return where the content of a region ends, and the region; None where that is not closed."""
@@ -691,7 +776,7 @@ class _Cleaner:
         return (last.end() if match.end() == match.start() else last.start()), last.end()
 
     def _add_calls(self, body: str, opening: str = "") -> None:
-        calls = parse_calls(opening + body) if "name=" in opening else []
+        calls = parse_calls(opening + body) if "name=" in opening or "tool=" in opening else []
         self.result.calls += calls or parse_calls(body) or [WrittenCall("", {})]
 
     def _is_indented_code(self, start: int) -> bool:
@@ -704,11 +789,6 @@ class _Cleaner:
         newline = self.text.rfind("\n", self.line_searched, position)
         self.line_start, self.line_searched = newline + 1 or self.line_start, max(position, self.line_searched)
         return self.line_start
-
-    def _is_mention(self, start: int, end: int) -> bool:
-        """Whether a marker is a word of a sentence, as in "Use </think> to close the block."."""
-        before = self.text[max(0, start - 8) : start].rpartition("\n")[2]
-        return bool(_MID_SENTENCE.search(before)) and bool(_GOES_ON.match(self.text, end))
 
 
 def read_channels(text: str) -> Cleaned | None:

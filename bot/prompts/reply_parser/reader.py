@@ -14,11 +14,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from textwrap import dedent
 
 from bot.prompts.reply_parser.dialects import (
-    ARGUMENT_KEYS,
-    NAME_KEYS,
+    CALL_KEYS,
+    PARAMETER_TAG,
+    TAGGED_ARGUMENTS,
     TRANSLATED_NAMES,
     TRANSLATED_START,
     WRAPPER,
@@ -27,12 +28,12 @@ from bot.prompts.reply_parser.dialects import (
     WrittenCall,
     calls_from_value,
     clean,
-    clean_name,
+    fold,
     is_positional,
-    parse_calls,
     peel,
     read_channels,
     read_python_calls,
+    read_tagged_arguments,
     rewrite,
     translate_tags,
 )
@@ -59,6 +60,18 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_partial_tag,
     unescape_field,
 )
+from bot.prompts.reply_parser.offered_calls import (
+    call_from_map,
+    calls_from_actions,
+    find_call,
+    is_offered,
+    read_listed_calls,
+    read_yaml,
+    resolve_name,
+    split_calls,
+    take_tags,
+)
+from bot.prompts.reply_parser.server_bodies import message_of, read_body
 
 __all__ = [
     "MAX_ACTIONS",
@@ -92,6 +105,12 @@ _LISTS = ("actions", "providers")
 _ITEMS = ("action", "provider")
 _JSON_TEXTS = (*TEXTS, "response", "answer", "final_answer", "output", "content")
 _JSON_THOUGHTS = (*THOUGHTS, "thoughts", "thinking", "reasoning_content")
+# Keys of reasoning that data has too: they count beside a text and nothing else. Beside them the text has more names.
+_LOOSE_THOUGHTS = (
+    *("analysis", "chain_of_thought", "thought_process", "scratchpad", "plan", "reflection", "rationale"),
+    *("inner_monologue", "internal_monologue", "inner_thoughts"),
+)
+_LOOSE_TEXTS = (*_JSON_TEXTS, "final", "final_response", "speech", "say")
 _PROTOCOL_KEYS = frozenset((*_JSON_THOUGHTS, *ACTIONS, "providers", *PARAMETERS, *FINISH))
 _KEYS = (*_JSON_TEXTS, *_PROTOCOL_KEYS)
 # Keys that models add to an answer; with others an object without protocol keys is data that a person asked for.
@@ -131,14 +150,19 @@ _IN_WORDS = "\u200b\u2060\ufeff\u200c\u200d\u00ad"
 _NO_INVISIBLE = dict.fromkeys(map(ord, _IN_WORDS))
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
 _NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
+_NAMED_FIELD = re.compile(
+    rf"<(field|param|parameter|item|property) name=[\"']({_FIELD_NAMES})[\"']>([^<]*)</\1>", re.IGNORECASE
+)
 _XML_PROLOGUE = re.compile(
     r"\A(?:<\?xml[^<>]{0,200}\?>\s*|<!DOCTYPE[^<>\[]{0,200}(?:\[[^\]]{0,2000}\])?>\s*)+(?=<response[\s>])",
     re.IGNORECASE,
 )
+_ANNOUNCED_JSON = re.compile(r"[^\n{]{0,300}:[ \t]*(?=\{)")
 _DRAFTED_ROOT = re.compile(r"</think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<(?:response|output)[\s>])", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<mark>```|~~~)[\w+-]{0,20}[ \t]*(?:\r?\n|\Z)", re.IGNORECASE)
 _MAX_INTRODUCTION = 300
 # The tags of our form escaped, in other brackets, with spaces, in bold or in backticks.
+_ESCAPES = re.compile(r'\{\s*\\"|\\u003c', re.IGNORECASE)
 _ESCAPED = re.compile(rf"\A&lt;(?:response|output|think|invoke|function|tool_call|{_FIELD_NAMES})", re.IGNORECASE)
 _TAG_NAMES = rf"(?:response|output|{_FIELD_NAMES})"
 _DISGUISED = re.compile(
@@ -159,38 +183,44 @@ _LABELS: Mapping[str, str] = {
     **dict.fromkeys(("action", "actions", *TRANSLATED_NAMES["actions"]), "actions"),
     **dict.fromkeys(("parameters", "params", "action input", "arguments"), "parameters"),
     **dict.fromkeys(("providers", "provider"), "providers"),
-    **dict.fromkeys(("text", "message", "reply", "response", "answer", "final answer", "final response"), "text"),
+    **dict.fromkeys(
+        ("text", "message", "reply", "response", "my response", "answer", "final answer", "final response"), "text"
+    ),
     **dict.fromkeys((*TRANSLATED_NAMES["response"], *TRANSLATED_NAMES["text"]), "text"),
     **dict.fromkeys(("isfinish", "is finish"), "isfinish"),
     "observation": "observation",
 }
 _LABEL = re.compile(
-    rf"^(?:[-*]\s+|#{{1,4}}\s+)?(?:\*\*|__)?[\"']?({'|'.join(name.replace(' ', '[_ ]') for name in _LABELS)})[\"']?"
-    rf"(?:\*\*|__)?[ \t]*[:=：](?:\*\*|__)?[ \t]*",
+    rf"^(?:[-*]\s+|#{{1,4}}\s+|[💭🧠🤔]\ufe0f?\s*)?(?:\*\*|__)?[\"']?"
+    rf"({'|'.join(name.replace(' ', '[_ ]') for name in _LABELS)})[\"']?(?:\*\*|__)?[ \t]*[:=：](?:\*\*|__)?[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
-_HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_HEADING = re.compile(
+    rf"^(?:#{{1,4}}[ \t]+(?:\*\*)?|\*\*)({'|'.join(_LABELS)})(?:\*\*)?[ \t]*$", re.IGNORECASE | re.MULTILINE
+)
 _DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
-_TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
 _SEPARATOR_BEFORE = re.compile(r"\A[;,]\s*(?=[{\[])")
 _CUT_CALLS = re.compile(r"\[[A-Za-z_][\w.]{0,127}\((?:\w{1,64}=|\{)")
-# The last lines of an answer that call an action, as Python or by its name with a map, perhaps with a label or a fence.
-_NAMED_CALL = re.compile(
-    r"^(?:```\w*[ \t]*\n|<code>\s*|(?:Code:\s*)?```py\w*\s*\n|(?:Tool|Function)[ _]call:[ \t]*|[🔧🛠]\ufe0f?[ \t]*)?"
-    r"\[?(?:await |\w{1,32} = |print\()?(?P<name>[A-Za-z_]\w{1,127})(?=[({])",
-    re.MULTILINE | re.IGNORECASE,
+_REPLY_NAMES = ("reply", "respond", "response")
+_REPLY_CALLS = frozenset(
+    ("answer", "finalanswer", "finalresponse", "directlyanswer", "sendmessage", "message", "json", "jsontoolcall")
 )
-_BEGINS_CALL = re.compile(r"\[?\w+(?:\((?:\w+=|[{\"'])|\{\w+:)[^\n]*\Z")
-_BEHIND_CALL = re.compile(r"(?<!\s)\s*+(?:</code>|```|<end_code>)\s*+\Z")
-_ATTRIBUTE_CALL = re.compile(r"<([A-Za-z]\w{1,127})((?:\s+\w{1,64}=\"[^\"<>]{0,2000}\")*)\s*/>\s*\Z")
-_ATTRIBUTE = re.compile(r"(\w{1,64})=\"([^\"<>]{0,2000})\"")
+_NAMED_ACTION = re.compile(r"<action\s[^<>]{0,200}\bname=")
+_TAG_WITH_NAME = re.compile(r"<\w{1,64}\s[^<>]{0,200}=")
+_ACTION_NAME = re.compile(r"<action\s[^<>]{0,200}\bname=[\"']([\w.-]{1,128})[\"'][^<>]{0,200}>")
 _NAMES_ALONE = re.compile(r"[\w\s,]*")  # of actions, without a call in place of a name
-_CLOSING_TAG = re.compile(r"</([A-Za-z]\w{1,127})>")
-_CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
-_THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
+_THOUGHT_ALONE = re.compile(
+    r"(?:[💭🧠🤔]\ufe0f?\s*(?:\*\*)?reasoning|(?:[💭🧠🤔]\ufe0f?\s*)?(?:\*\*|__)?(?:thought|thinking))(?:\*\*|__)?"
+    r"[ \t]*:",
+    re.IGNORECASE,
+)
+_THOUGHT_IN_TEXT = re.compile(
+    r"\s*<(reasoning|thoughts?)>(?:(?!</\1>).)*+</\1>\s*(?=[^<\s])", re.IGNORECASE | re.DOTALL
+)
 # The beginning of a text that may turn out to be reasoning or data, and is not shown while it is written.
 _MAY_BE_THOUGHT = re.compile(
-    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_-]{{4,24}}>|&lt;|---\s*(?:\n|\Z)"
+    rf"(?:(?:s\u115f)?(?:thought|thinking)[.…]{{0,3}}[ \t]*(?:\n|\Z)|<[a-z_-]{{4,24}}>|---\s*(?:\n|\Z)"
+    rf"|&lt;|\\u003c|\"[\\{{<\[]|\w*\s?(?:json|xml)\W{{0,4}}[{{<]|(?:data|event):|analysis\n|REPLY\s|\[(?:time|message|msg|\d{{4}}-)"
     rf"|{_LABEL.pattern}|{_HEADING.pattern}|(?:[^\n`]{{0,{_MAX_INTRODUCTION}}}\n\s*+)?(?:```|~~~)\w*\s*+(?:\Z|[{{\[<]))",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -268,9 +298,10 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text
-        if before.startswith('"') and (decoded := decode_value(before)) and decoded[1] == len(before):
-            inner = str(decoded[0]).strip()
-            opened.text = inner if _TAG_START.match(inner) or _begins_data(inner) else before
+        opened.text = _unquote(before)
+        if body := read_body(opened.text):
+            opened.text = body.text
+            opened.calls += body.calls
         if (channels := read_channels(opened.text)) is not None:
             _take(opened, channels)
         _take(opened, peel(opened.text))
@@ -279,6 +310,20 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
         if opened.text == before:
             break
     return opened
+
+
+def _unquote(text: str) -> str:
+    """Return an answer without the JSON strings around it, or without the escapes of one."""
+    inner = text
+    for _ in range(3):
+        quoted = inner if inner.startswith('"') else f'"{inner}"' if _ESCAPES.match(inner) else ""
+        decoded = decode_value(quoted) if quoted else None
+        if decoded is None or decoded[1] != len(quoted):
+            break
+        inner = str(decoded[0]).strip()
+        if _TAG_START.match(inner) or _begins_data(inner):
+            return inner
+    return text
 
 
 def _take(opened: Opened, cleaned: Cleaned) -> None:
@@ -338,13 +383,16 @@ def _begins_data(text: str) -> bool:
 def _is_answer(value: object) -> bool:
     """Whether decoded data is an answer in our form, and not data that a person asked for."""
     if isinstance(value, list):
-        return bool(_join_parts(value))
+        return message_of(value) is not None
     if not isinstance(value, dict):
         return False
     keys = {str(key).lower() for key in value}
     if keys & _PROTOCOL_KEYS:
         return bool(keys & {*_JSON_TEXTS, *ACTIONS, *FINISH, "providers"}) or keys <= {*_PROTOCOL_KEYS, *_EXTRA_KEYS}
-    return bool(keys & set(_JSON_TEXTS)) and keys <= {*_JSON_TEXTS, *_EXTRA_KEYS}
+    texts = _LOOSE_TEXTS if keys & set(_LOOSE_THOUGHTS) else _JSON_TEXTS
+    is_text = any(isinstance(item, str) for key, item in value.items() if str(key).lower() in texts)
+    is_text |= texts is _JSON_TEXTS and bool(keys & set(texts))
+    return is_text and keys <= {*texts, *_LOOSE_THOUGHTS, *_EXTRA_KEYS}
 
 
 def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
@@ -362,55 +410,73 @@ def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
         parts = _read_prose(text, context)
     if parts.text and not parts.is_prose:
         parts = _read_inner(parts, context)
+    written = (*opened.calls, *parts.calls)
+    calls = tuple(WrittenCall(resolve_name(call.name, context.actions), call.arguments) for call in written)
+    if not parts.text and (call := next((call for call in calls if is_reply_call(*call, context.actions)), None)):
+        answer = _parts_from_object(JsonObject(dict(call.arguments), 0, 0))
+        calls = tuple(other for other in calls if other is not call)
+        parts = replace(parts, text=answer.text, thought=parts.thought or answer.thought, actions=answer.actions)
+    called = {fold(call.name) for call in calls}
     return replace(
         parts,
         text=visible_text(_fill_names(cut_turns(parts.text, context.own_name, context.people), context)),
-        calls=(*opened.calls, *parts.calls),
+        actions=tuple(name for name in parts.actions if fold(name) not in called),
+        calls=calls,
         is_complete=parts.is_complete and not opened.is_cut,
     )
+
+
+def is_reply_call(name: str, arguments: Mapping[str, object], actions: Collection[str]) -> bool:
+    """Return whether a call is the answer itself, with the text as an argument, and not that of an offered action."""
+    folded = fold(name)
+    is_known = folded in _REPLY_NAMES or (folded in _REPLY_CALLS and folded not in actions)
+    return is_known and bool(text_of(arguments))
 
 
 def _read_inner(parts: AnswerParts, context: AnswerContext) -> AnswerParts:
     """Return the parts with a text that is an answer in itself replaced by the text of that."""
     if parts.text.startswith("<response>") and (inner := _read_form(parts.text, context)) and inner.text:
         return replace(parts, text=inner.text) if not inner.is_prose else parts
+    if parts.text.startswith("{") and parts.text.endswith("}"):
+        value = read_mapping(parts.text)[0]
+        if isinstance(value, dict) and value.keys() & set(_JSON_THOUGHTS) and (text := text_of(value)):
+            return replace(parts, text=text)
     return parts
 
 
 def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
     """Return the parts of an answer that begins with a form; None for prose."""
-    if _TAG_START.match(text):
-        return _read_tags(text)
+    if _TAG_START.match(text) and not _NAMED_ACTION.match(text):
+        return _read_tags(text, context)
     text = _SEPARATOR_BEFORE.sub("", text)
     if text.startswith(("{", "[")) and (parts := _read_data(text, context)) is not None:
         return parts
-    if (tagged := _TAGGED_CALL.fullmatch(text)) and fold(tagged[1]) in context.actions:
-        return AnswerParts(calls=(WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),))
     calls = read_python_calls(text)
     is_call = text.startswith("[") or ("\n" not in text and "({" not in text)
     is_call = is_call and not any(map(is_positional, calls))
-    if calls and (is_call or all(_is_known(call, context) for call in calls)):
+    if calls and (is_call or all(is_offered(call, context.actions) for call in calls)):
         return AnswerParts(calls=tuple(calls))
     if _CUT_CALLS.match(text) and "]" not in text:
         return AnswerParts(calls=(WrittenCall("", {}),), is_complete=False)
-    before, named = _split_named_call(text, context)
+    before, named = split_calls(text, context.actions)
     return _read_labels(text, context) if before or not named else AnswerParts(calls=named)
-
-
-def _is_known(call: WrittenCall, context: AnswerContext) -> bool:
-    return fold(call.name) in context.actions
 
 
 def _after_introduction(text: str) -> str | None:
     """Return what follows one introductory line, if that is data or a fence with an answer."""
     line, _, rest = text.partition("\n")
     rest = rest.strip()
+    if (same_line := _ANNOUNCED_JSON.match(text)) and (value := read_mapping(text[same_line.end() :])) and value[1]:
+        members = value[0] if isinstance(value[0], dict) else {}
+        if members.keys() & set(_JSON_THOUGHTS) and text_of(members):
+            return text[same_line.end() :]
     if len(line) > _MAX_INTRODUCTION or not rest or line.lstrip().startswith(("```", "{", "<")):
         return None
-    inner = _open_fence(rest)
+    inner, is_announced = _open_fence(rest), line.rstrip(" *").endswith(":")
+    if is_announced and _LABEL.match(inner) and "text" not in _split_labels(inner):
+        return None
     if inner != rest or (_begins_data(rest) and read_mapping(rest)[1]):
         return inner
-    is_announced = line.rstrip(" *").endswith(":")
     return rest if is_announced and len(_LABEL.findall(rest)) > 1 and _LABEL.match(rest) else None
 
 
@@ -420,15 +486,21 @@ def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | 
     if isinstance(value, dict) and value and all(fold(str(key)) in context.actions for key in value):
         named = {str(key): item for key, item in value.items()}
         return AnswerParts(calls=tuple(WrittenCall(key, item) for key, item in named.items() if isinstance(item, dict)))
-    calls = _offered_call(value, context) or calls_from_value(value)
+    is_silent = isinstance(value, dict) and not text_of(value)
+    calls = (call_from_map(value, context.actions) if is_silent else []) or calls_from_value(value)
+    if not calls and isinstance(value, dict) and not is_silent:
+        calls = calls_from_actions(_first_member(value, ACTIONS))
+    behind = ""
     if not is_whole and value is not None:
-        calls += _calls_behind(text)
-    if calls and not (isinstance(value, dict) and _text_of(value)):
-        return AnswerParts(calls=tuple(calls))
+        further, behind = _read_behind(text)
+        calls += further
+    if calls and not (isinstance(value, dict) and text_of(value)):
+        return AnswerParts(text=behind, calls=tuple(calls))
     if isinstance(value, list) and _is_answer(value):
-        return AnswerParts(text=_clean_text(_join_parts(value)))
+        message = message_of(value)
+        return AnswerParts(text=_clean_text(message.text), calls=tuple(message.calls)) if message else None
     if isinstance(value, dict):
-        if not _is_answer(value):
+        if not _is_answer(value) and not (calls and value.keys() & {*CALL_KEYS, "function_call"}):
             return None
         parts = _parts_from_object(JsonObject(value, 0, len(text)))
         return replace(parts, calls=(*calls, *parts.calls))
@@ -446,43 +518,28 @@ def _read_value(text: str) -> tuple[object, bool]:
         value, is_whole = read_mapping(text[1:-1])
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
         [value] = value
-    return (_message_of(value) or value) if isinstance(value, dict) else value, is_whole
+    if isinstance(value, dict) and len(value) == 1:  # a wrapper
+        [inner] = value.values()
+        value = (
+            inner if isinstance(inner, dict) and len(inner.keys() & _PROTOCOL_KEYS) > 1 and _is_answer(inner) else value
+        )
+    return value, is_whole
 
 
-def _message_of(value: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return the message in the body of a completion as the API of OpenAI has it."""
-    choices = value.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    return message if isinstance(message, dict) and "role" in message else None
-
-
-def _offered_call(value: object, context: AnswerContext) -> list[WrittenCall]:
-    """Return the call of an offered action whose arguments are beside its name or whose name has an unusual key."""
-    if not isinstance(value, dict) or _text_of(value):
-        return []
-    names = [key for key in (*NAME_KEYS, "command", "type") if isinstance(value.get(key), str)]
-    name = next((key for key in names if fold(clean_name(value[key])) in context.actions), None)
-    if name is None:
-        return []
-    inner = next((value[key] for key in ARGUMENT_KEYS if isinstance(value.get(key), dict | str)), None)
-    if isinstance(inner, str):
-        inner = parse_object(inner)
-    others = {key: item for key, item in value.items() if key not in (name, "id", "type", *_PROTOCOL_KEYS)}
-    return [WrittenCall(clean_name(value[name]), inner if isinstance(inner, dict) else others)]
-
-
-def _calls_behind(text: str) -> list[WrittenCall]:
-    """Return the calls behind the first JSON value of a text: marked as such, or further values."""
+def _read_behind(text: str) -> tuple[list[WrittenCall], str]:
+    """Return the calls and the text behind the first JSON value of a text; calls are marked, or further values."""
     decoded = decode_value(text)
     behind = text[decoded[1] :].lstrip(" \t\r\n;,") if decoded else ""
-    if behind.startswith(("{", "[")):
-        further = calls_from_value(read_mapping(behind)[0])
-        return [*further, *_calls_behind(behind)] if further else []
-    return clean(behind).calls
+    if behind.startswith(("{", "[")) and (further := calls_from_value(read_mapping(behind)[0])):
+        calls, behind = _read_behind(behind)
+        return [*further, *calls], behind
+    cleaned = clean(behind)
+    return cleaned.calls, "" if behind.startswith(("{", "[")) else _clean_text(
+        strip_last_tags(cleaned.text, _SHAPE)
+    ).strip("` \n}]")
 
 
-def _text_of(members: Mapping[str, object]) -> str:
+def text_of(members: Mapping[str, object]) -> str:
     return first_string({str(key).lower(): value for key, value in members.items()}, _JSON_TEXTS)
 
 
@@ -497,20 +554,21 @@ def _read_labels(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts 
     if not fields.keys() & {"thought", "actions"}:
         return None
     thought, body = fields.get("thought", ""), fields.get("text", "")
-    if "text" not in fields and (calls := _labelled_calls(fields)):
+    if ("text" not in fields or "observation" in fields) and (calls := _labelled_calls(fields)):
         return AnswerParts(thought=visible_text(thought), calls=tuple(calls))
     if len(fields) < 2:  # a thought alone: what follows its paragraph is the text
         thought, _, body = thought.partition("\n\n" if "\n\n" in thought else "\n")
         if not (_THOUGHT_ALONE.match(text) and body.strip()):
             return None
-    body, named = _split_named_call(body, context)
+    body, named = split_calls(body, context.actions)
+    actions, listed = _read_listed(fields.get("actions", ""))
     return AnswerParts(
         text=_clean_text(body),
         thought=visible_text(thought),
-        calls=named,
-        actions=parse_names(fields.get("actions", ""))[:MAX_ACTIONS],
+        calls=(*named, *listed),
+        actions=actions[:MAX_ACTIONS],
         providers=parse_names(fields.get("providers", "")),
-        arguments=_parse_arguments(fields.get("parameters", "")) or {},
+        arguments=_labelled_arguments(fields),
         finish=fields.get("isfinish", ""),
     )
 
@@ -518,7 +576,8 @@ def _read_labels(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts 
 def _split_labels(text: str) -> dict[str, str]:
     """Return what follows each label of a text that begins with one; that of the text runs to the end."""
     text = _DOCUMENT_MARK.sub("", text)
-    labels = list((_HEADING if _HEADING.match(text) else _LABEL).finditer(text))
+    is_heading = bool(_HEADING.match(text))
+    labels = list((_HEADING if is_heading else _LABEL).finditer(text))
     if not labels or labels[0].start():
         return {}
     fields: dict[str, str] = {}
@@ -526,10 +585,12 @@ def _split_labels(text: str) -> dict[str, str]:
         name = _LABELS[label[1].lower().replace("_", " ")]
         is_last = following is None or name == "text"
         end = len(text) if following is None or is_last else following.start()
-        fields.setdefault(name, _scalar(text[label.end() : end]))
+        value = text[label.end() : end]
+        fields.setdefault(name, dedent(value) if name == "parameters" else _scalar(value))
         if is_last:
             break
-    return fields
+    is_essay = text.startswith("**") and labels[0][1].lower() == "reasoning"  # whose parts have such headings too
+    return {} if is_heading and (is_essay or "text" not in fields) else fields
 
 
 def _labelled_calls(fields: Mapping[str, str]) -> list[WrittenCall]:
@@ -540,7 +601,14 @@ def _labelled_calls(fields: Mapping[str, str]) -> list[WrittenCall]:
         return calls_from_value(read_mapping(written)[0])
     if arguments is None or not re.fullmatch(r"[\w.:-]{1,128}", written) or fold(written) == "reply":
         return []
-    return [WrittenCall(written, _parse_arguments(arguments) or {})]
+    return [WrittenCall(written, _labelled_arguments(fields))]
+
+
+def _labelled_arguments(fields: Mapping[str, str]) -> dict[str, object]:
+    """Return the arguments behind a label: JSON, tags or YAML."""
+    written = fields.get("parameters", "")
+    value = _parse_arguments(written) or read_yaml(written)
+    return value if isinstance(value, dict) else {}
 
 
 def _scalar(value: str) -> str:
@@ -557,30 +625,32 @@ def _scalar(value: str) -> str:
     return stripped.removesuffix("```").rstrip() if stripped.count("```") % 2 else stripped
 
 
-def _read_tags(text: str) -> AnswerParts | None:
+def _read_tags(text: str, context: AnswerContext) -> AnswerParts | None:
     """Read an answer that begins with our tags."""
     if _NAMESPACE.search(text):
         text = _NAMESPACE.sub(r"<\1", text)
+    if _NAMED_FIELD.search(text):
+        text = _NAMED_FIELD.sub(r"<\2>\3</\2>", text)
     if drafted := list(_DRAFTED_ROOT.finditer(text)):
         text = text[drafted[-1].end() :]
     root = _ROOT_START.match(text)
     if root is not None:
         inner = peel(text[root.end() :]).text
         data = inner.partition("</")[0].strip() if inner.startswith("{") else ""
-        if data and (parts := _read_data(inner.rpartition("</")[0].strip() or inner)) is not None:
+        if data and (parts := _read_data(inner.rpartition("</")[0].strip() or inner, context)) is not None:
             return parts
         text = text[: root.end()] + inner
     scan = scan_fields(text, _SHAPE)
     if scan is not None and not scan.fields and text[:7].lower() == "<output" and not text.rstrip().endswith(">"):
         return None  # a tag of HTML
-    return None if scan is None else _parts_from_tags(scan)
+    return None if scan is None else _parts_from_tags(scan, context)
 
 
 def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
     """Read an answer that begins as prose; our own form may follow it."""
     cleaned = clean(text, find_root=True)
     calls = tuple(cleaned.calls)
-    if cleaned.rest and (parts := _read_tags(cleaned.rest)) is not None:
+    if cleaned.rest and (parts := _read_tags(cleaned.rest, context)) is not None:
         return replace(parts, calls=(*calls, *parts.calls))
     prose = _strip_orphan_tags(cleaned.text)
     if context.form is AnswerForm.JSON and (found := find_answer(prose, tuple(_PROTOCOL_KEYS))) and found.is_complete:
@@ -590,78 +660,18 @@ def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
         if (parts := _read_form(again, context)) is not None:
             return replace(parts, calls=(*calls, *parts.calls))
         prose = again if again != prose.strip() else prose
-    prose, behind = _split_call(prose, context)
-    for split in (_split_tagged_call, _split_named_call):
-        if not behind:
-            prose, behind = split(prose, context)
+    prose, behind = split_calls(prose, context.actions)
     calls += behind
     visible = strip_partial_tag(prose, _SHAPE)
     is_complete = visible == prose and not cleaned.is_cut
     return AnswerParts(text=visible_text(visible), calls=calls, is_complete=is_complete, is_prose=True)
 
 
-def _split_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
-    """Return a text without the JSON at its end that is the call of an offered action, or a call without a fence."""
-    *_, last = [None, *_CALL_AT_END.finditer(text)]
-    if last is None:
-        return text, ()
-    written = text[last.start() :]
-    value, is_whole = read_mapping(_open_fence(written, any_fence=True))
-    calls = calls_from_value(value)
-    is_call = (bool(calls) and is_whole) and (
-        all(_is_known(call, context) for call in calls)
-        or (text[: last.start()].endswith("\n") and not written.startswith("`") and '"arguments"' in written)
-    )
-    return (text[: last.start()].rstrip(), tuple(calls)) if is_call else (text, ())
-
-
-def _split_tagged_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
-    """Return a text without the tag of an offered action at its end, with the arguments in it."""
-    stripped = text.rstrip()
-    closing = _CLOSING_TAG.fullmatch(stripped, max(0, stripped.rfind("<")))
-    start = text.rfind(f"<{closing[1]}>") if closing and fold(closing[1]) in context.actions else -1
-    tagged = _TAGGED_CALL.fullmatch(text[start:].strip()) if start >= 0 else None
-    if tagged is None:
-        return text, ()
-    return text[:start].rstrip(), (WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),)
-
-
-def _find_named_call(text: str, context: AnswerContext) -> re.Match[str] | None:
-    """Return the first line that begins as the call of an offered action, if it is not inside code."""
-    if not context.actions or ("(" not in text and "{" not in text):
-        return None
-    found = next((match for match in _NAMED_CALL.finditer(text) if fold(match["name"]) in context.actions), None)
-    return None if found is None or text.count("```", 0, found.start()) % 2 else found
-
-
-def _split_named_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
-    """Return a text without its last lines where these call offered actions by their names."""
-    if attributes := _ATTRIBUTE_CALL.search(text, max(0, text.rfind("<"))):
-        call = WrittenCall(attributes[1], dict(_ATTRIBUTE.findall(attributes[2])))
-        return (text[: attributes.start()].rstrip(), (call,)) if _is_known(call, context) else (text, ())
-    start = _find_named_call(text, context)
-    if start is None:
-        return text, ()
-    written = text[start.start() :].strip()
-    while stripped := _BEHIND_CALL.search(written):
-        written = written[: stripped.start()]
-    name_start = start.start("name") - start.start()
-    is_list = text[: start.start("name")].endswith("[")
-    written = written[name_start - is_list :] if not written[:name_start].endswith("print(") else written[name_start:-1]
-    calls = read_python_calls(written) or (parse_calls(f"call:{written}") if written[-1:] == "}" else [])
-    is_cut = any(written.count(opening) > written.count(closing) for opening, closing in ("()", "{}"))
-    if not calls and is_cut and _BEGINS_CALL.match(written):
-        calls = [WrittenCall("", {})]
-    elif not calls or not all(_is_known(call, context) for call in calls):
-        return text, ()
-    return text[: start.start()].rstrip(), tuple(calls)
-
-
 def _strip_orphan_tags(text: str) -> str:
     """Return a text without closing tags at its end that nothing in it opens."""
     whole = text.rstrip()
     last = max(0, whole.rfind("<"))
-    if WRAPPER_END.fullmatch(whole, last) and not WRAPPER.search(text):
+    if WRAPPER_END.fullmatch(whole, last) and not WRAPPER.search(text) and f"<{whole[last + 2 : -1]}>" not in text:
         text = whole[:last].rstrip()
     stripped = strip_last_tags(text, _SHAPE)
     names = re.findall(r"</(\w+)", text[len(stripped) :])
@@ -688,7 +698,7 @@ def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> Scan
     return json_object if json_object and (json_object.start < start <= json_object.end or start == len(text)) else tags
 
 
-def _parts_from_tags(scan: ScanResult) -> AnswerParts:
+def _parts_from_tags(scan: ScanResult, context: AnswerContext) -> AnswerParts:
     texts, finish, parameters = scan.texts(), scan.first_field(*FINISH), scan.first_field(*PARAMETERS)
     calls: list[WrittenCall] = []
     text = ""
@@ -698,22 +708,28 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
             calls += cleaned.calls
             found = cleaned.found
             text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
+    if text.startswith("<"):
+        text = _THOUGHT_IN_TEXT.sub("", text, count=1)
+    text, tagged = take_tags(text, context.actions)
     listed = "\n".join(texts.get("actions", [])[:1] or texts.get("action", []))
-    if not _NAMES_ALONE.fullmatch(listed):
-        cleaned = clean(listed, with_own=False)
-        listed, calls = cleaned.text, calls + cleaned.calls
-    actions = parse_names(listed)
     arguments, may_act = _read_arguments(scan, parameters)
+    actions, listed_calls = _read_listed(listed)
+    calls += [*tagged, *(listed_calls if may_act else [])]
+    if parameters is None and (inner := TAGGED_ARGUMENTS.search(scan.prose)):
+        arguments = read_tagged_arguments(inner[2])
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
     around = clean(scan.prose) if scan.prose.strip() else Cleaned()
-    calls += around.calls
+    around.text, behind = split_calls(around.text, context.actions)
+    calls += [*around.calls, *behind]
     prose = ""
     if not text and all(name.upper() == "REPLY" for name in actions):
         prose = visible_text(_unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
         labels = _split_labels(prose)
         if not scan.fields and "thought" in labels:
-            return _read_labels(prose) or AnswerParts(thought=visible_text(labels["thought"]), is_complete=False)
+            return _read_labels(prose, context) or AnswerParts(
+                thought=visible_text(labels["thought"]), is_complete=False
+            )
         prose = labels["text"] if labels.keys() == {"text"} else prose
     return AnswerParts(
         text=text or prose,
@@ -727,6 +743,16 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
         may_act=may_act,
         is_prose=bool(prose),
     )
+
+
+def _read_listed(listed: str) -> tuple[tuple[str, ...], list[WrittenCall]]:
+    """Return the names in a list of actions, and the calls that are written in place of names."""
+    if _NAMES_ALONE.fullmatch(listed):
+        return parse_names(listed), []
+    cleaned = clean(listed, with_own=False)
+    if not cleaned.calls and (calls := read_listed_calls(cleaned.text)):
+        return (), calls
+    return parse_names(_ACTION_NAME.sub(r"\1,", cleaned.text)), cleaned.calls
 
 
 def _read_arguments(scan: ScanResult, parameters: Field | None) -> tuple[dict[str, object], bool]:
@@ -744,17 +770,25 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     inner = next((members[key] for key in _JSON_TEXTS if isinstance(members.get(key), dict)), None)
     if isinstance(inner, dict):
         members |= JsonObject(inner, json_object.start, json_object.end).lowercase_members()
-    members |= {key: _join_parts(value) for key in _JSON_TEXTS if isinstance(value := members.get(key), list)}
-    arguments = _first_member(members, PARAMETERS)
+    lists = {key: value for key in _JSON_TEXTS if isinstance(value := members.get(key), list)}
+    members |= {key: message.text for key, value in lists.items() if (message := message_of(value))}
+    arguments = _first_member(members, (*PARAMETERS, "arguments", "args"))
     if isinstance(arguments, str):
         arguments = parse_object(arguments)
-    text = first_string(members, _JSON_TEXTS)
+    if isinstance(arguments, list) and all(isinstance(entry, dict) for entry in arguments):
+        is_pairs = all(entry.keys() == {"name", "value"} for entry in arguments)
+        named = [] if is_pairs else calls_from_actions(arguments)
+        arguments = [{str(entry["name"]): entry["value"] for entry in arguments}] if is_pairs else arguments
+        arguments = _by_name(named) if named else {UNNAMED: arguments}
+    text = first_string(members, _LOOSE_TEXTS)
     cleaned = clean(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else ""), with_own=False)
     return AnswerParts(
         text=_clean_text(strip_last_tags(cleaned.text, _SHAPE) if cleaned.found else cleaned.text),
         calls=tuple(cleaned.calls),
-        thought=visible_text(first_string(members, _JSON_THOUGHTS)),
-        actions=parse_names(_first_member(members, ACTIONS))[:MAX_ACTIONS],
+        thought=visible_text(first_string(members, (*_JSON_THOUGHTS, *_LOOSE_THOUGHTS))),
+        actions=tuple(name for name in parse_names(_first_member(members, ACTIONS)) if name[-1] not in ")}")[
+            :MAX_ACTIONS
+        ],
         providers=parse_names(members.get("providers")),
         arguments=arguments if isinstance(arguments, dict) else {},
         finish=scalar_text(_first_member(members, FINISH)),
@@ -819,14 +853,6 @@ def parse_names(written: object) -> tuple[str, ...]:
     return tuple(name for name in stripped if name)
 
 
-def _join_parts(parts: Sequence[object]) -> str:
-    """Return the text of a list of content parts; "" for any other list."""
-    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
-    if len(kinds) != len(parts) or not {"text", "thinking", "redacted_thinking", "reasoning"}.issuperset(kinds):
-        return ""
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict) and part["type"] == "text")
-
-
 def _parse_arguments(body: str) -> dict[str, object] | None:
     """Parse JSON or nested tags; {} for a blank body, None for anything else."""
     if not body.strip():
@@ -836,10 +862,29 @@ def _parse_arguments(body: str) -> dict[str, object] | None:
             return parsed
         if (entries := parse_objects(text)) is not None:
             return {UNNAMED: entries}
+    text = unescape_field(body).strip()
+    if PARAMETER_TAG.search(text):
+        return read_tagged_arguments(text)
+    value = read_mapping(text)[0] if text.startswith("{") else read_yaml(text) if "<" not in text else None
+    if isinstance(value, dict):
+        return value
+    is_tree = text.startswith("<") and not _TAG_WITH_NAME.match(text)
+    if not is_tree and (calls := read_listed_calls(text)):
+        return _by_name(calls)
     tree = parse_tags(body)
     if isinstance(tree, dict):
         return {name: _convert_argument(value) for name, value in tree.items()}
     return None if tree else {}
+
+
+def _by_name(calls: Iterable[WrittenCall]) -> dict[str, object]:
+    """Return the arguments of calls as those of a list of actions: each name with all that it is called with."""
+    by_name: dict[str, object] = {}
+    for call in calls:
+        entries = by_name.setdefault(call.name, [])
+        if isinstance(entries, list):
+            entries.append(dict(call.arguments))
+    return by_name
 
 
 def _convert_argument(value: TagTree) -> object:
@@ -854,20 +899,14 @@ def _convert_argument(value: TagTree) -> object:
     return value if parsed is None else parsed
 
 
-@lru_cache(maxsize=1024)  # the names of actions are compared with every answer
-def fold(name: str) -> str:
-    """Return a name in the form in which names of actions are compared."""
-    return name.replace("_", "").casefold()
-
-
 def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
     """Return a text without the head of the character's own line, and without invented lines of other people behind it.
 
     A list of people whose heading ends with a colon is not a turn.
     """
-    if ":" not in text and "--- " not in text:  # as most answers: nothing that is cut does without both
+    if not any(mark in text for mark in (":", "--- ", "<")):  # as most answers: nothing that is cut does without
         return text.rstrip() if own_name or people else text
-    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant", "{{char}}"])
+    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant", "{{char}}"], _LINE_TIME)
     while head := heads.match(text):
         text = text[head.end() :]
     if not (own_name or people):
@@ -917,15 +956,23 @@ _FORMAL_LINE = re.compile(
 )
 
 
-def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
+# A time or an id in front of the character's own name, in brackets or not.
+_LINE_TIME = (
+    r"(?:[\[(<][^\[\]()<>\n]{0,30}\d:\d\d[^\[\]()<>\n]{0,20}[\])>]|\[(?:just now|id[: ] ?[\w-]{1,36})\]"
+    r"|\([^()\n]{1,20} ago\)|(?:\d{4}-\d\d-\d\d[T ])?\d\d?:\d\d(?::\d\d)?(?: ?[AP]M|Z)?(?: -)?)\s*"
+)
+
+
+def _line_pattern(names: Collection[str], time: str = r"\[\d\d:\d\d(?::\d\d)?\]\s*") -> re.Pattern[str]:
     """Return the pattern of the head of a line by one of these people."""
     usable = [name for name in names if len(name) > 1 and not name.isdigit()]
     alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
     return re.compile(
-        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?"
+        rf"\s*(?:{time})?(?:\*\*|__|\*(?={alternatives}\*))?"
         rf"(?:@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
         rf"|\[(?:{alternatives})\](?=:\s(?!https?:|[<#/])))"
-        rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
+        rf"(?:\*\*|__|(?<=\w)\*)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)"
+        rf"|<(?:{alternatives})>[ \t]+(?=\S)",
         re.IGNORECASE,
     )
 
@@ -1151,8 +1198,7 @@ def partial_reply_text(
         text = _partial_tagged_text(opened.text, has_functions=has_functions)
     cleaned = clean(text, with_own=False, find_root=True)
     text = cut_turns(cleaned.text, context.own_name, context.people)
-    if named := _find_named_call(text, context):
-        text = text[: named.start()]
+    text = text[: find_call(text, context.actions)]
     starts = [text] if opened.text.startswith("<") else [text, raw]
     may_be_thought = any(_MAY_BE_THOUGHT.match(start.lstrip()) for start in starts)
     if cleaned.rest or cleaned.is_unclosed or may_be_thought:

@@ -334,6 +334,13 @@ async def test_whether_a_server_writes_by_a_schema_is_learnt_from_the_first_call
         {"data": [[1.0, 2.0], [3.0, 4.0]]},
         {"data": [{"embedding": [1, 2]}, {"index": 1, "embedding": [3, 4]}]},
         {"data": [{"index": 0, "embedding": "AACAPwAAAEA="}, {"index": 0, "embedding": "AABAQAAAgEA="}]},
+        {"data": [{"index": 2, "embedding": [3, 4]}, {"index": 1, "embedding": [1, 2]}]},
+        {"data": [{"embedding": "[1.0, 2.0]"}, {"embedding": "[3.0, 4.0]"}]},
+        {"data": {"embeddings": [[1, 2], [3, 4]]}},
+        {"embeddings": {"float": [[1, 2], [3, 4]]}, "response_type": "embeddings_by_type"},  # Cohere
+        {"embeddings": [{"values": [1, 2]}, {"values": [3, 4]}]},  # Gemini
+        {"result": {"shape": [2, 2], "data": [[1, 2], [3, 4]]}, "success": True},  # Cloudflare Workers AI
+        {"output": {"embeddings": [{"text_index": 0, "embedding": [1, 2]}, {"text_index": 1, "embedding": [3, 4]}]}},
     ],
 )
 async def test_vectors_are_read_in_any_form(api: Loopback, body: Any) -> None:
@@ -384,6 +391,8 @@ async def test_a_list_of_numbers_is_the_vector_of_a_single_text(api: Loopback, b
         ({"data": [{"id": "a", "architecture": "x", "meta": [], "supported_parameters": 1}]}, ["a"]),
         ({"data": None}, []),
         ({"object": "list", "data": None, "models": ["a"]}, ["a"]),
+        ({"code": 0, "data": {"models": [{"model_id": "a"}, {"id": "b"}]}}, ["a", "b"]),
+        ({"success": True, "result": [{"id": "x", "name": "@cf/a"}]}, ["x"]),
     ],
 )
 async def test_lists_of_models_are_read_in_any_form(body: Any, names: list[str]) -> None:
