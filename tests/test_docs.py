@@ -27,6 +27,7 @@ from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile
 from bot.plugin_system import WebhookSignature
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, make_message, model_answer, running_agent
+from bot.text import user_text
 from tests.doc_blocks import PLUGIN, ROOT, Block, find_blocks, write_blocks
 from tests.plugins.loopback import Sink
 
@@ -441,6 +442,12 @@ def _named_operations(table: str) -> Iterator[tuple[str, str]]:
             if part:
                 path = part.replace("…", path.rpartition("/")[0])
                 yield from ((path, name) for name in methods if not path.startswith("/plugins/"))
+
+
+@pytest.mark.parametrize("before", ["the room reads ", "says that an action is under way (", "the result after "])
+def test_the_progress_message_is_quoted_as_it_is(before: str) -> None:
+    pages = "".join(doc.read_text(encoding="utf-8") for doc in DOCS)
+    assert set(re.findall(f'{re.escape(before)}"([^"]*)"', pages)) == {user_text("actions.under_way")}
 
 
 def test_the_site_has_every_page_once() -> None:
