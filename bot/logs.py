@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bot.concurrency.clock import system_clock
 from bot.errors import causes_of
-from bot.text import REDACTED, redact, strip_terminal_codes
+from bot.text import REDACTED, SECRET_PATTERN, redact, strip_terminal_codes
 
 MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000
@@ -290,18 +290,19 @@ class _QueueHandler(QueueHandler):
             self.enqueue(_build_record(f"{count} more lines like the last ones of {name} were left out"))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Return a copy that holds only redacted text.
+        """Return a copy that holds only redacted text; from WARNING on, without what has the form of a secret either.
 
         Below ERROR a traceback is written at level DEBUG only: a plugin's failure is one line for an
         operator.
         """
         record = copy.copy(record)
         setattr(record, TEMPLATE, record.msg if isinstance(record.msg, str) else "")
-        record.msg, record.args = (strip_terminal_codes(self._redact(record.getMessage())[:MAX_MESSAGE_LENGTH]), None)
+        text = self._redact(record.getMessage(), record.levelno)[:MAX_MESSAGE_LENGTH]
+        record.msg, record.args = strip_terminal_codes(text), None
         trace = ""
         if record.exc_info and (self._has_traces or record.levelno >= logging.ERROR):
             trace = logging.Formatter().formatException(record.exc_info)
-        record.exc_text = strip_terminal_codes(self._redact(trace), allowed="\n")
+        record.exc_text = strip_terminal_codes(self._redact(trace, record.levelno), allowed="\n")
         record.exc_info = record.stack_info = None
         return record
 
@@ -324,8 +325,9 @@ class _QueueHandler(QueueHandler):
             self.queue.put_nowait(notice)
             self._dropped = 0
 
-    def _redact(self, text: str) -> str:
-        return _TOKEN.sub(REDACTED, redact(text, self._secrets))
+    def _redact(self, text: str, level: int) -> str:
+        text = _TOKEN.sub(REDACTED, redact(text, self._secrets))
+        return SECRET_PATTERN.sub(REDACTED, text) if level >= logging.WARNING else text
 
 
 class _WarningLimit:

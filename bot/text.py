@@ -43,6 +43,21 @@ INVISIBLE = (  # the ranges of a character class
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+SECRET_KINDS = (  # with expressions for their forms; the pattern has a group for each
+    ("a private key", r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}-----|\Z)"),
+    ("an API key", r"(?<![\w-])(?:sk|gsk|xai|rk|pplx)[-_][\w-]{16,}"),
+    ("a Discord token", r"(?<![\w-])[A-Za-z\d][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"),
+    ("a Telegram token", r"(?<![\w-])(?:bot)?\d{6,12}:[\w-]{30,50}(?![\w-])"),
+    ("a Slack token", r"(?<![\w-])xox[abeoprs]-[\w-]{10,}"),
+    ("a GitHub token", r"(?<![\w-])(?:gh[oprsu]_\w{30,}|github_pat_\w{30,})"),
+    ("a Hugging Face token", r"(?<![\w-])hf_[A-Za-z\d]{30,}"),
+    ("a Google key", r"(?<![\w-])AIza[\w-]{35}"),
+    ("an AWS key", r"(?<![\w-])A(?:KIA|SIA)[A-Z\d]{16}(?!\w)"),
+    ("a signed token", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"),
+    ("an address with a password", r"(?<!\w)[A-Za-z][\w+.-]{1,20}://[^\s/:@\"]{0,100}:[^\s/@\"]{1,200}@[^\s\"]*"),
+    ("a webhook address", r"(?<!\w)https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"),
+)
+SECRET_PATTERN = re.compile("|".join(f"({pattern})" for _, pattern in SECRET_KINDS), re.ASCII)
 _HIDDEN = INVISIBLE_CHARACTER = re.compile(f"[{INVISIBLE}]")
 
 

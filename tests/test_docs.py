@@ -27,6 +27,7 @@ from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile
 from bot.plugin_system import WebhookSignature
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, make_message, model_answer, running_agent
+from bot.text import user_text
 from tests.doc_blocks import PLUGIN, ROOT, Block, find_blocks, write_blocks
 from tests.plugins.loopback import Sink
 
@@ -421,6 +422,32 @@ def test_every_command_of_the_tables_of_attacks_can_be_run() -> None:
         else:
             module = ROOT / arguments[0].replace(".", "/")
             assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), words
+
+
+def test_the_page_of_the_http_api_names_every_operation_once() -> None:
+    page = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
+    named = list(_named_operations(page.partition("## Operations")[2].partition("\n## ")[0]))
+    snapshot = ROOT / "tests" / "contracts" / "snapshots" / "openapi.json"
+    paths = json.loads(snapshot.read_text(encoding="utf-8"))["paths"]
+    assert sorted(named) == sorted((path, method.upper()) for path, methods in paths.items() for method in methods)
+
+
+def _named_operations(table: str) -> Iterator[tuple[str, str]]:
+    """Yield path and method of the operations in the first column of a table; "…" is a path up to its last part."""
+    for cell in re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE):
+        methods, path = list[str](), ""
+        for method, part in re.findall(r"`([A-Z]+)? ?([^` ]*)`", cell):
+            if method:
+                methods = [*methods, method] if not path else [method]
+            if part:
+                path = part.replace("…", path.rpartition("/")[0])
+                yield from ((path, name) for name in methods if not path.startswith("/plugins/"))
+
+
+@pytest.mark.parametrize("before", ["the room reads ", "says that an action is under way (", "the result after "])
+def test_the_progress_message_is_quoted_as_it_is(before: str) -> None:
+    pages = "".join(doc.read_text(encoding="utf-8") for doc in DOCS)
+    assert set(re.findall(f'{re.escape(before)}"([^"]*)"', pages)) == {user_text("actions.under_way")}
 
 
 def test_the_site_has_every_page_once() -> None:

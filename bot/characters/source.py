@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bot.errors import CharacterError, FileProblem
+from bot.text import SECRET_KINDS, SECRET_PATTERN
 
 MASK: Final = "••••"
 
@@ -64,21 +65,6 @@ _HARMLESS_PREFIXES: Final = frozenset(
     ]
 )
 
-_SECRET_KINDS: Final[tuple[tuple[str, str], ...]] = (
-    ("a private key", r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}-----|\Z)"),
-    ("an API key", r"(?<![\w-])(?:sk|gsk|xai|rk|pplx)[-_][\w-]{16,}"),
-    ("a Discord token", r"(?<![\w-])[A-Za-z\d][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"),
-    ("a Telegram token", r"(?<![\w-])(?:bot)?\d{6,12}:[\w-]{30,50}(?![\w-])"),
-    ("a Slack token", r"(?<![\w-])xox[abeoprs]-[\w-]{10,}"),
-    ("a GitHub token", r"(?<![\w-])(?:gh[oprsu]_\w{30,}|github_pat_\w{30,})"),
-    ("a Hugging Face token", r"(?<![\w-])hf_[A-Za-z\d]{30,}"),
-    ("a Google key", r"(?<![\w-])AIza[\w-]{35}"),
-    ("an AWS key", r"(?<![\w-])A(?:KIA|SIA)[A-Z\d]{16}(?!\w)"),
-    ("a signed token", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"),
-    ("an address with a password", r"(?<!\w)[A-Za-z][\w+.-]{1,20}://[^\s/:@\"]{0,100}:[^\s/@\"]{1,200}@[^\s\"]*"),
-    ("a webhook address", r"(?<!\w)https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"),
-)
-_SECRET_PATTERN: Final = re.compile("|".join(f"({pattern})" for _, pattern in _SECRET_KINDS), re.ASCII)
 _WALLET_KEY: Final = re.compile(r"(?:0x)?[\da-fA-F]{64}|[1-9A-HJ-NP-Za-km-z]{86,90}", re.ASCII)
 
 _PLACEHOLDER: Final = re.compile(
@@ -110,8 +96,8 @@ def is_secret_name(name: str) -> bool:
 
 def secret_kind(text: str) -> str:
     """Return the kind of secret that a text contains ("a Telegram token"), or an empty string."""
-    match = _SECRET_PATTERN.search(text)
-    return _SECRET_KINDS[(match.lastindex or 1) - 1][0] if match else ""
+    match = SECRET_PATTERN.search(text)
+    return SECRET_KINDS[(match.lastindex or 1) - 1][0] if match else ""
 
 
 def is_wallet_key(text: str) -> bool:
@@ -121,13 +107,13 @@ def is_wallet_key(text: str) -> bool:
 
 def mask_secrets(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a text with every secret masked, and the secrets."""
-    secrets = tuple(match.group() for match in _SECRET_PATTERN.finditer(text))
-    return (_SECRET_PATTERN.sub(MASK, text), secrets) if secrets else (text, ())
+    secrets = tuple(match.group() for match in SECRET_PATTERN.finditer(text))
+    return (SECRET_PATTERN.sub(MASK, text), secrets) if secrets else (text, ())
 
 
 def find_secret_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each secret that is recognised by its pattern."""
-    return (match.span() for match in _SECRET_PATTERN.finditer(text))
+    return (match.span() for match in SECRET_PATTERN.finditer(text))
 
 
 def is_placeholder(value: str) -> bool:

@@ -59,7 +59,7 @@ from bot.operate import tools
 from bot.operate.results import ReplayBody
 from bot.pipeline.respond import REPLY_ACTION, answer_context, build_reply
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
-from bot.plugin_system.plugin import Plugin, merge_templates
+from bot.plugin_system.plugin import Plugin, collect_schemas, merge_templates
 from bot.plugin_system.registry import Registry, check_combination, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
@@ -81,9 +81,10 @@ async def compose_prompt(
 ) -> tuple[Turn, TextRequest]:
     """Return what the model would be asked with for a first private message of a person with all permissions.
 
-    Its room and person exist in a store of its own only.
+    Its room and person exist in a store of its own only, where the tables of plugins are empty.
     """
-    trial_agent = replace(agent, read_definition=lambda: definition, store=bot.store.InMemoryStore(agent.clock))
+    store = bot.store.InMemoryStore(agent.clock, collect_schemas(registry.plugins))
+    trial_agent = replace(agent, read_definition=lambda: definition, store=store)
     return await compose_first_request(trial_agent, registry, message)
 
 

@@ -427,14 +427,16 @@ async def call_isolated(
 
 
 async def run_isolated(
-    awaitable: Awaitable[T], *, label: str, timeout: float | None, trusted: bool = False
+    awaitable: Awaitable[T], *, label: str, timeout: float | None, trusted: bool = False, logs_failure: bool = True
 ) -> T | Failure:
     """Await plugin code for at most `timeout` seconds (None: no limit). Return its result, or `Failure` for a
     timeout or any exception.
 
     Only cancellation from outside propagates, even if the plugin swallows it. Code that still runs two
-    seconds after cancellation is stopped by force. `label` names the code in the log.
+    seconds after cancellation is stopped by force. `label` names the code in the log, where a failure is logged unless
+    `logs_failure` is off because the caller does it.
     """
+    report: Callable[..., Failure] = partial(log_failure, label=label) if logs_failure else to_failure
     cancellation = CancellationScope()
     result: T | Failure
     try:
@@ -446,13 +448,13 @@ async def run_isolated(
     except asyncio.CancelledError as error:
         if cancellation.requested:
             raise
-        result = log_failure(error, label=label)
+        result = report(error)
     except TimeoutError as error:
         is_timeout = timeout is not None and limit.expired()
         timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
-        result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
+        result = report(timeout_error or error, cause=str(timeout_error or ""))
     except BaseException as error:  # as in `call_isolated`
-        result = log_failure(error, label=label)
+        result = report(error)
     if cancellation.requested:
         raise asyncio.CancelledError
     return result
@@ -509,19 +511,20 @@ def _log_late_end(task: asyncio.Task[Any]) -> None:
 
 def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure:
     """Log what plugin code raised, and return it as a Failure."""
-    failure = Failure(cause, error) if cause else to_failure(error)
+    failure = to_failure(error, cause=cause)
     logger.warning("%s failed: %s", label, failure.cause, exc_info=None if cause else error)
     return failure
 
 
-def to_failure(error: BaseException) -> Failure:
-    """Return the Failure of an exception; of a group of one, that of its member."""
+def to_failure(error: BaseException, *, cause: str = "") -> Failure:
+    """Return the Failure of an exception, with this cause or else its own; of a group of one, that of its member."""
+    if cause:
+        return Failure(cause, error)
     if isinstance(error, asyncio.CancelledError):
         return Failure("it cancelled itself", error)
-    cause = error
-    while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-        [cause] = cause.exceptions
-    return Failure(f"{type(cause).__name__}: {cause}", cause)
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        [error] = error.exceptions
+    return Failure(f"{type(error).__name__}: {error}", error)
 
 
 @dataclass(frozen=True, slots=True)

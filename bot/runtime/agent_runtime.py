@@ -330,7 +330,9 @@ async def _call_model(model: Model, plugin: Plugin, agent: Agent, request: Any) 
 
 async def _handle_route(route: Route, plugin: Plugin, agent: Agent, request: RouteRequest) -> RouteResponse:
     label = f"{route.method} {route.path} of plugin {plugin.name}"
-    response = await run_isolated(route(agent, request), label=label, timeout=None, trusted=plugin.is_trusted)
+    response = await run_isolated(
+        route(agent, request), label=label, timeout=None, trusted=plugin.is_trusted, logs_failure=False
+    )
     if isinstance(response, Failure):
         raise PluginError(f"{label} failed{_describe_place(route, response)}: {response.cause}") from response.error
     return response

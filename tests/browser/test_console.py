@@ -18,6 +18,18 @@ from tests.browser.workshop import INES, MENDING, SMOKE, compose
 
 pytestmark = pytest.mark.long
 ACTIONS = ("Send", "Drop", "Save", "Forget", "Export", "Correct:", "Delete", "Run now:", "Pause:", "Resume:", "Add")
+# The parts of the names of variables in elements, each with the number of lines on which it stands.
+LIST_PARTS_OF_NAMES = """(elements) => elements.flatMap((element) => {
+  const found = [], walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), range = new Range();
+  while (walker.nextNode()) {
+    for (const part of walker.currentNode.data.matchAll(/[A-Z]{2,}_?/g)) {
+      range.setStart(walker.currentNode, part.index);
+      range.setEnd(walker.currentNode, part.index + part[0].length);
+      found.push([part[0], new Set([...range.getClientRects()].map((rect) => rect.top)).size]);
+    }
+  }
+  return found;
+})"""
 
 
 async def test_a_problem_leads_to_its_cause(visitor: Any) -> None:
@@ -205,6 +217,21 @@ async def test_costs_are_downloaded_and_limits_changed(workshop: Any, visitor: A
     await page.get_by_text("set here").wait_for(state="detached")
     await page.get_by_role("button", name="7 days").click()
     assert "from=" in page.url
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+async def test_bars_of_limits_are_aligned_and_names_of_variables_break_at_underscores(visitor: Any, width: int) -> None:
+    tab = await visitor.enter("console/costs", width=width, height=900)
+    rows = tab.page.locator(".limit-row")
+    await rows.first.wait_for()
+    names = await rows.evaluate_all(LIST_PARTS_OF_NAMES)
+    assert ["BUDGET_", 1] in names
+    assert [name for name, lines in names if lines > 1] == []
+    bars = await tab.page.locator(".limit-row .meter").evaluate_all(
+        "(bars) => bars.map((bar) => [bar.getBoundingClientRect().left, bar.getBoundingClientRect().right])"
+    )
+    assert len(bars) == 6
+    assert all(bar == bars[0] for bar in bars)
 
 
 async def test_the_costs_say_how_answers_degrade_and_why(workshop: Any, visitor: Any) -> None:

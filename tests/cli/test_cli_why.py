@@ -145,10 +145,16 @@ def test_the_run_log_of_a_message_is_included(capsys: Out) -> None:
     assert (output["run"]["status"], output["run"]["message_id"]) == ("completed", output["message_id"])
 
 
-def test_the_results_of_evaluators_are_shown() -> None:
+def test_the_results_of_actions_and_evaluators_are_shown() -> None:
+    worked = [{"name": "WORK", "error": ""}, {"name": "FAIL", "error": "no tools"}]
     looked = [{"name": "LOOK", "error": ""}, {"name": "STUMBLE", "error": "ValueError: no ground"}]
-    lines = list(format_run({"seconds": 1.5, "evaluators": looked}))
-    assert lines == ["evaluator LOOK: done", "evaluator STUMBLE: ValueError: no ground"]
+    lines = list(format_run({"seconds": 1.5, "evaluators": looked, "actions": worked}))
+    assert lines == [
+        "action WORK: done",
+        "action FAIL: no tools",
+        "evaluator LOOK: done",
+        "evaluator STUMBLE: ValueError: no ground",
+    ]
 
 
 def test_a_command_is_reported_with_who_gave_it_its_outcome_and_its_cost(capsys: Out) -> None:

@@ -90,6 +90,21 @@ def test_the_token_is_removed_from_urls(paper: TerminalPair) -> None:
     assert '"GET /?token=[redacted]&x=1 HTTP/1.1"' in paper.lines()[0]
 
 
+@pytest.mark.parametrize("secret", ["ghp_" + "a1B2" * 9, "sk-proj-" + "x9Y8" * 5, "https://kim:pass@example.org/feed"])
+def test_what_has_the_form_of_a_secret_is_removed_from_warnings_and_errors(paper: TerminalPair, secret: str) -> None:
+    with logs.configure_logging(fd=paper.fd):
+        logger.info("not searched: %s", secret)
+        logger.warning("the server refuses %s with 403", secret)
+        try:
+            raise ValueError(f"it was {secret}")
+        except ValueError:
+            logger.exception("failed")
+    lines = paper.lines()
+    assert lines[0].endswith(f"not searched: {secret}")
+    assert lines[1].endswith("the server refuses [redacted] with 403")
+    assert lines[-1].strip() == "ValueError: it was [redacted]"
+
+
 def test_a_secret_at_the_truncation_is_removed_completely(paper: TerminalPair) -> None:
     with logs.configure_logging(fd=paper.fd, secrets={"hunter2hunter2"}):
         logger.info("%s", "x" * (logs.MAX_MESSAGE_LENGTH - 7) + "hunter2hunter2")

@@ -167,9 +167,10 @@ def room_label(room: Room | None, room_id: UUID) -> str:
 
 
 def format_run(run: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each evaluator of a run."""
-    for evaluator in run.get("evaluators", ()):
-        yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
+    """Yield one line for each action and each evaluator of a run."""
+    for kind in ("action", "evaluator"):
+        for component in run.get(f"{kind}s", ()):
+            yield f"{kind} {component['name']}: {component['error'] or 'done'}"
 
 
 def explain_receipt(receipt: Receipt) -> Iterator[str]:

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import WebSettings
-from bot import Runtime
+from bot import Agent, Plugin, ProviderResult, Runtime, Turn, provider
 from bot.cli.characters import load_character_config
 from bot.cli.operator import FOLDER, MAX_VERSIONS, with_operator_tools
 from bot.logs import configure_logging
+from bot.store import Schema
 from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer, SocketClient
 
 ADA: dict[str, Any] = {"name": "Ada", "bio": ["Counts waves."]}
@@ -51,13 +53,13 @@ def read_file() -> str:
 
 
 @asynccontextmanager
-async def run_operator_server() -> AsyncIterator[RunningServer]:
-    """Run a server for the character of `ada.json`, as `bot run` does, with a scripted model."""
+async def run_operator_server(*added: Plugin) -> AsyncIterator[RunningServer]:
+    """Run a server for the character of `ada.json`, as `bot run` does, with a scripted model and these plugins."""
     script = EchoModel()
     config = load_character_config(Path("ada.json"))
     agent_config = with_operator_tools(config)
     plugins = tuple(plugin for plugin in agent_config.plugins if plugin.name not in UNUSED)
-    agent_config = replace(agent_config, plugins=(*plugins, script.plugin))
+    agent_config = replace(agent_config, plugins=(*plugins, script.plugin, *added))
     async with Runtime([agent_config]) as runtime, ClientSession() as session:
         adapter = WebAdapter(runtime.handles, config.settings.load(WebSettings), TOKEN)
         await runtime.connect(adapter)
@@ -206,6 +208,27 @@ async def test_a_preview_is_the_prompt_of_the_text_that_was_not_saved(server: Ru
     assert "Counts waves." not in whole
     assert preview["size"] == sum(len(section["text"].encode()) for section in sections)
     assert await server.runtime.handles[0].conversations.rooms() == []
+
+
+async def test_a_preview_and_a_trial_have_the_empty_tables_of_plugins() -> None:
+    table = Table("tally_debts", MetaData(), Column("cents", Integer))
+
+    @provider("TALLY", "Counts the debts.")
+    async def count_debts(turn: Turn) -> ProviderResult:
+        total = await turn.agent.store.tables.read(lambda db: db.scalar(select(func.count()).select_from(table)))
+        return ProviderResult(f"{total} debts are noted.", authors=())
+
+    async def note_debt(agent: Agent) -> None:
+        await agent.store.tables.write(lambda db: db.execute(insert(table).values(cents=5)).rowcount)
+
+    tally = Plugin("tally", providers=[count_debts], schema=Schema(table.metadata), init=note_debt)
+    async with run_operator_server(tally) as server:
+        body = {"text": json.dumps(ADA), "message": "Hi"}
+        preview = await server.post(f"{PATH}/preview", body)
+        [text] = [section["text"] for section in preview["sections"] if section["name"] == "TALLY"]
+        assert text == "0 debts are noted."
+        await server.post(f"{PATH}/try", body)
+        assert "0 debts are noted." in server.script.prompts[-1]
 
 
 async def test_a_trial_asks_the_model_and_sends_nothing(server: RunningServer) -> None:

@@ -25,6 +25,7 @@ from bot.store.sql.sqlite.connection import driver_of
 from bot.store.sql.sqlite.health import explain_error
 from bot.store.sql.stores.retention import Retention
 from bot.store.sql.stores.store import SqlStore
+from bot.store.storage import NO_SCHEMAS
 
 LOCATION = Path(":memory:")
 ALL_AGENTS = AgentRow(UUID(int=0), 1)  # agents that share a store in memory share its rows
@@ -61,11 +62,13 @@ class MemoryDatabase(DirectAccess):
 class InMemoryStore(SqlStore):
     """Stores everything in this process; it keeps its content when it is opened again.
 
-    While it is open, finished rows are deleted sooner than in a file; see RETENTION.
+    While it is open, finished rows are deleted sooner than in a file; see RETENTION. `schemas` are the tables of
+    plugins; `AgentConfig.open_store` creates those of its plugins in a store that was built without them.
     """
 
-    def __init__(self, clock: Clock = system_clock) -> None:
+    def __init__(self, clock: Clock = system_clock, schemas: Schemas = NO_SCHEMAS) -> None:
         self.database = MemoryDatabase()
+        self.database.create_tables(schemas)
         make_engine = partial(
             build_read_only_engine, LOCATION, async_creator=self.database.open_copy, poolclass=NullPool
         )

@@ -190,9 +190,9 @@ function LimitCard({ limits, session, agents }) {
     ${limits.error && html`<${ErrorNote} error=${limits.error} onRetry=${limits.reload} />`}
     ${error && html`<${ErrorNote} error=${error} />`}
     ${!limits.value && !limits.error && html`<${Skeleton} rows=${6} />`}
-    ${rows.map((row) => html`<${LimitRow} key=${`${row.agent_id}${row.name}`} row=${row} canChange=${canChange} draft=${drafts[row.name]}
+    <div class="limits">${rows.map((row) => html`<${LimitRow} key=${`${row.agent_id}${row.name}`} row=${row} canChange=${canChange} draft=${drafts[row.name]}
       agent=${agentIds.length > 1 ? agents.find((item) => item.id === row.agent_id)?.name : ""}
-      onInput=${(text) => setDrafts((old) => ({ ...old, [row.name]: text }))} />`)}
+      onInput=${(text) => setDrafts((old) => ({ ...old, [row.name]: text }))} />`)}</div>
     <p class="q">0 is no limit. An empty field brings the value of the variable back.${agentIds.length > 1
       ? " Choose a character to change its limits." : ""}</p></div></${Card}>`;
 }
@@ -206,7 +206,8 @@ function LimitRow({ row, canChange, draft, agent, onInput }) {
   const origin = row.origin === "stored" ? `set here; the variable says ${row.variable ? write(row.variable) : "no limit"}` : "";
   const most = row.highest ? `most: ${row.highest.name || "unknown"}` : "";
   const share = row.value ? row.spent / row.value : 0;
-  return html`<div class="limit-row"><span>${label}<br /><span class="q">${[row.name, most, origin].filter(Boolean).join("; ")}</span></span>
+  const name = row.name.split(/(?<=_)/).map((part) => html`<wbr />${part}`);
+  return html`<div class="limit-row"><span>${label}<br /><span class="q">${name}${[most, origin].filter(Boolean).map((note) => `; ${note}`)}</span></span>
     <span class="meter-wrap"><${Meter} share=${share} tone=${share >= 1 ? "warn" : ""} /><span class="q2">${write(row.spent)} used</span></span>
     ${canChange ? html`<label class="row"><span class="q">${isMoney ? "$" : ""}</span><input class="input short" inputmode="decimal"
       value=${draft ?? String(row.value)} aria-label=${`${label}, limit a day`} onInput=${(event) => onInput(event.target.value)} /></label>`
