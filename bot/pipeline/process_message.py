@@ -201,11 +201,13 @@ class MessagePipeline:
     ) -> None:
         """Store what a turn has noted, if a model was asked, since all else is in the receipt; report its end.
 
-        An answer that an earlier process was given is in the journal. `message` is the newest one as it came.
+        An answer that an earlier process was given is in the journal. `message` is the newest one as it came. Of a
+        turn whose message was deleted or edited meanwhile nothing is stored: its prompts contain the old text.
         """
         decision = turn.trace.decision
         is_resumed = decision is not None and decision.rule == Rule.RESTART
-        if (turn.trace.calls or is_resumed) and turn.superseded_by is None:
+        is_withdrawn = turn.superseded_by is not None or turn.is_cancelled
+        if (turn.trace.calls or is_resumed) and not is_withdrawn:
             subject_ids, record = {turn.room.id, *turn.state.authors()}, None
             if self._settings.replay_keep and decision is not None and (turn.trace.answers or is_resumed):
                 subject_ids.update(item.author.id for item in turn.inputs)

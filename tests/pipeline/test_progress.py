@@ -12,6 +12,7 @@ from bot.models import Purpose, TextRequest
 from bot.pipeline import run_actions
 from bot.plugin_system.components import Action
 from bot.prompts import parse_history
+from bot.receipts import TRACE_KEY
 from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 from bot.user_texts import user_text
@@ -122,8 +123,8 @@ async def test_the_room_goes_on_while_an_action_takes_long() -> None:
 
 
 async def test_deleting_the_message_cancels_its_action() -> None:
-    export = Export()
-    async with running_agent(export.plugin, model=ScriptedModel(script)) as harness:
+    export, store = Export(), InMemoryStore()
+    async with running_agent(export.plugin, model=ScriptedModel(script), store=store) as harness:
         receipt = await harness.submit("Export it")
         await export.begun.wait()
         await harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, [receipt.key.message_id])
@@ -132,6 +133,8 @@ async def test_deleting_the_message_cancels_its_action() -> None:
         assert (export.runs, export.turn.is_cancelled) == (1, True)
         await harness.send("Good morning")
         assert "All 512 files are there." not in harness.texts
+    assert closed.turn_id is not None
+    assert TRACE_KEY not in await store.ledger.steps(closed.turn_id)  # it has the deleted text
 
 
 @pytest.mark.parametrize("effect", [Effect.UNSAFE, Effect.IDEMPOTENT])

@@ -26,6 +26,7 @@ from bot.domain.task import Task
 from bot.receipts import TRACE_KEY
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
+from bot.store.sql.core.mapping import first_id
 from bot.testing import make_message
 from tests.clocks import ManualClock
 from tests.store.deliveries import build_delivery
@@ -316,6 +317,21 @@ async def test_erasure_of_an_unknown_entity_deletes_nothing(store: Store) -> Non
     await receive_message(store, "Bob", "Hi")
     found = await store.edits.erase_entity(derived_id("nobody"), NOW)
     assert found.total == 0
+
+
+async def test_what_a_turn_noted_that_began_before_an_erasure_is_not_stored_after_it(store: Store) -> None:
+    hers, _ = await receive_message(store, "Alice", SECRET)
+    room, person, other = hers.room.id, hers.author.id, new_id()
+    before, after, of_other = (first_id(NOW + timedelta(seconds=seconds)) for seconds in (1, 3, 1))
+    marks = {before: (room, person), after: (room, person), UUID(int=of_other.int + 1): (room, other)}
+    await store.edits.erase_entity(person, NOW + timedelta(seconds=2))
+    await store.ledger.save_traces(
+        [
+            Step(turn, TRACE_KEY, TRACE_KEY, StepState.DONE, "", {"gate": "mention"}, LATER, frozenset(of_turn))
+            for turn, of_turn in marks.items()
+        ]
+    )
+    assert [bool(await store.ledger.steps(turn)) for turn in marks] == [False, True, True]
 
 
 async def test_what_turns_noted_goes_with_the_people_whose_words_it_holds(store: Store) -> None:

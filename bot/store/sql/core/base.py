@@ -211,12 +211,6 @@ def _size_of(memory: Memory) -> int:
     )
 
 
-def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:
-    """Return the cache that a connection reports its writes to, if any."""
-    cache: Any = connection.info.get(INFO_KEY)
-    return cache if isinstance(cache, RecentMemoryCache) else None
-
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[Connection], T]

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from bot.errors import ConfigError
 from bot.store.sql.core import vector_cache
-from bot.store.sql.core.base import INFO_KEY, RecentMemoryCache, Synchronous, recent_cache_of
+from bot.store.sql.core.base import INFO_KEY, RecentMemoryCache, Synchronous
 
 logger = logging.getLogger(__name__)
 
@@ -199,8 +199,8 @@ def roll_back(connection: Connection) -> None:
 
 def invalidate_caches(connection: Connection) -> None:
     """Drop what the caches hold of a transaction of which a part was rolled back."""
-    if recent_cache := recent_cache_of(connection):
-        recent_cache.invalidate()
+    if INFO_KEY in connection.info:
+        connection.info[INFO_KEY].invalidate()
 
 
 def _caches_of(connection: Connection) -> list[RecentMemoryCache | vector_cache.VectorCache]:

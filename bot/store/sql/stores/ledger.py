@@ -22,6 +22,7 @@ from bot.domain.content import Content
 from bot.domain.environment import Entity, Role, Room, World
 from bot.domain.hiding import hide_entity, hide_inbound
 from bot.domain.inbound import (
+    ERASURE_COMPONENT,
     MAX_UNREADABLE_EVENTS,
     InboundMessage,
     StoredEvent,
@@ -61,6 +62,7 @@ from bot.store.sql.core.mapping import (
     InsertStatement,
     RowMapping,
     count_changed,
+    first_id,
     insert_if_new,
     is_flag,
     matches,
@@ -72,6 +74,7 @@ from bot.store.sql.core.schema import (
     IS_WAITING,
     UNFINISHED,
     care_counts,
+    components,
     cursors,
     deliveries,
     disclosures,
@@ -485,6 +488,10 @@ FIND_CARE_COUNTS = (
 ADD_CARE_COUNT = upsert(care_counts, ("agent_id", "day", "category"), CARE_COUNT.stored_names, added=["count"])
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
+# When the data of people was erased; a turn that began before has read what they wrote.
+FIND_ERASURES = sa.select(components.c.entity_id, components.c.created_at).where(
+    matches(components, "type"), components.c.entity_id.in_(sa.bindparam("items"))
+)
 STEPS_OF_TURN = sa.select(*STEP).where(matches(steps, "turn_id"))
 UNREADABLE = RowMapping(unreadable_events, UnreadableEvent)
 NEWEST_UNREADABLE = unreadable_events.c.position.desc()
@@ -887,7 +894,20 @@ class SqlLedger(SqlStorePart):
     @writes_not_durably
     def save_traces(self, connection: Connection, steps: Sequence[Step]) -> None:
         not_read = self._agent_row.not_read
-        save_steps(connection, self._agent, [step for step in steps if not_read.isdisjoint(step.subject_ids)])
+        subject_ids = frozenset[UUID]().union(*(step.subject_ids for step in steps))
+        erased = {
+            person: first_id(at)
+            for person, at in rows_of(
+                connection, FIND_ERASURES, subject_ids, agent=self._agent, type_=ERASURE_COMPONENT
+            )
+        }
+        saved = [
+            step
+            for step in steps
+            if not_read.isdisjoint(step.subject_ids)
+            and all(erased[person] <= step.turn_id for person in step.subject_ids & erased.keys())
+        ]
+        save_steps(connection, self._agent, saved)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         return {step.key: step for step in STEP.read_all(await self._read(STEPS_OF_TURN, turn_id_=turn_id))}

@@ -25,10 +25,11 @@ from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage
 from bot.store.search import SearchQuery, SearchResult, memory_terms, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS
 from bot.store.sql.core.base import (
+    INFO_KEY,
     AgentRow,
+    RecentMemoryCache,
     SqlStorePart,
     WindowKey,
-    recent_cache_of,
     searches,
     writes,
     writes_not_durably,
@@ -145,7 +146,8 @@ def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -
     """Insert or replace memories by id, with their vectors."""
     embedded = [memory for memory in stored if memory.embedding is not None]
     UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent, memory_columns(memory)) for memory in stored])
-    if recent_cache := recent_cache_of(connection):
+    recent_cache: RecentMemoryCache | None = connection.info.get(INFO_KEY)
+    if recent_cache is not None:
         recent_cache.notify(agent, stored)
     if embedded:
         search.store_embeddings(connection, agent, search.vectors_of(embedded))
