@@ -389,6 +389,8 @@ class ConfirmedActions:
         """Return what became of the action; in the character's words if its result is not meant for people."""
         if result.is_outcome_unknown:
             return user_text("actions.unknown")
+        if result.is_error_internal:
+            return user_text("choices.failed")
         if not result.success:
             return user_text("choices.not_done", cause=result.error or result.text)
         return (

@@ -474,7 +474,8 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
         return f"{action.spec.name} is switched off in this room"
     allowed = (await _check_conditions(turn, [action], {id(action)} if trusted else ()))[id(action.when)]
     if isinstance(allowed, Failure):
-        return f"{action.spec.name} could not be checked: {allowed.cause}"
+        turn.notes.append(f"the condition of {action.spec.name} failed: {allowed.cause}")
+        return f"{action.spec.name} could not be checked"
     return "" if allowed else f"{action.spec.name} is not available here"
 
 
@@ -851,7 +852,7 @@ def _read_json(value: object) -> object:
 
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if isinstance(returned, Failure):
-        return ActionResult(False, error=returned.cause, action=name)
+        return ActionResult(False, error=returned.cause, action=name, is_error_internal=True)
     if returned is None or returned is True:
         return ActionResult(action=name)
     if returned is False:
@@ -859,7 +860,7 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if not isinstance(returned, ActionResult):
         error = f"it gave {type(returned).__name__}, not ActionResult"
         logger.warning("action %s failed: %s", name, error)
-        return ActionResult(False, error=error, action=name)
+        return ActionResult(False, error=error, action=name, is_error_internal=True)
     texts = {key: getattr(returned, key) for key in ("text", "error")}
     mappings = {key: getattr(returned, key) for key in ("values", "data")}
     invalid_keys = [key for key, value in texts.items() if not isinstance(value, str) or len(value) > MAX_RESULT_LENGTH]

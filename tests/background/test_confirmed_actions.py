@@ -157,6 +157,9 @@ async def test_stop_ends_a_confirmed_action_that_takes_long() -> None:
         assert harness.texts[-1] == user_text("choices.done", choice="confirm")
 
 
+CAUSE = "cannot open postgres://admin:hunter2@10.0.0.5/prod for /srv/secret/file"
+
+
 def gifts(
     ends: Callable[[], ActionResult], effect: Effect = Effect.UNSAFE, when: Callable[[Turn], bool] | None = None
 ) -> Plugin:
@@ -167,6 +170,10 @@ def gifts(
         return ends()
 
     return Plugin("gifts", "Sends gifts.", actions=[send_gift])
+
+
+def raise_cause() -> ActionResult:
+    raise RuntimeError(CAUSE)
 
 
 async def confirm_gift(harness: AgentHarness) -> Receipt:
@@ -183,6 +190,67 @@ def gift_model(closing: str = "It is on its way.") -> ScriptedModel:
     """Return a model that asks for a gift, and then says the closing text."""
     asking = model_answer("", actions=["SEND_GIFT"])
     return ScriptedModel(lambda request: model_answer(closing) if request.purpose is Purpose.SUMMARY else asking)
+
+
+@pytest.mark.parametrize("effect", [Effect.UNSAFE, Effect.PURE])
+async def test_what_an_action_raised_is_for_the_operator_and_the_room_reads_that_it_is_uncertain(
+    effect: Effect, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_agent(gifts(raise_cause, effect), model=gift_model()) as harness:
+        receipt = await confirm_gift(harness)
+        assert harness.texts[-1] == user_text("choices.failed")
+        assert not any("Nothing was done" in text or "hunter2" in text for text in harness.texts)
+        assert f"SEND_GIFT failed: RuntimeError: {CAUSE}" in receipt.notes
+        assert CAUSE in caplog.text
+
+
+async def test_what_an_action_raised_in_an_earlier_process_is_not_shown_either() -> None:
+    async with running_agent(gifts(raise_cause), model=gift_model()) as harness:
+        await harness.send("Send Sarah a gift")
+        task = await confirmed_task(harness)
+        entry = {"success": False, "text": "", "values": {}, "data": {}, "error": f"RuntimeError: {CAUSE}"}
+        raised = Step(
+            derived_id(task.id, "confirmed"),
+            "action:0:SEND_GIFT",
+            "action",
+            StepState.DONE,
+            "unsafe",
+            {**entry, "is_error_internal": True},
+            harness.agent.clock(),
+        )
+        await harness.agent.store.ledger.save_step(raised)
+        await ConfirmedActions(harness.agent_runtime.registry).worker(harness.agent, task)
+        await harness.agent.outbox.drain(5.0)
+        assert harness.texts[-1] == user_text("choices.failed")
+
+
+async def test_an_error_that_an_action_returned_is_shown() -> None:
+    def refuse() -> ActionResult:
+        return ActionResult(success=False, error="Sarah takes no gifts", authors=())
+
+    async with running_agent(gifts(refuse), model=gift_model()) as harness:
+        await confirm_gift(harness)
+        assert harness.texts[-1] == "Nothing was done: Sarah takes no gifts."
+
+
+async def test_what_a_condition_raised_is_not_shown() -> None:
+    is_broken = False
+
+    def is_open(turn: Turn) -> bool:
+        if is_broken:
+            raise RuntimeError(CAUSE)
+        return True
+
+    async with running_agent(gifts(ActionResult, when=is_open), model=gift_model()) as harness:
+        receipt = await harness.send("Send Sarah a gift")
+        is_broken = True
+        task = await confirmed_task(harness)
+        await ConfirmedActions(harness.agent_runtime.registry).worker(harness.agent, task)
+        await harness.agent.outbox.drain(5.0)
+        assert harness.texts[-1] == "Nothing was done: SEND_GIFT could not be checked."
+        stored = await harness.agent.store.ledger.receipt(receipt.id)
+        assert stored is not None
+        assert any(CAUSE in note for note in stored.notes)
 
 
 async def test_a_confirmed_run_is_in_the_receipt_of_its_request_the_decision_log_and_the_log(
