@@ -12,8 +12,8 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,6 +38,7 @@ from bot.pipeline.run_actions import ActionRunner, write_closing_text
 from bot.pipeline.turn_order import ActiveTurns, TurnStopped
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import CONFIRMED_WORKER, Registry
+from bot.runs import Run, current_run
 from bot.settings import CoreSettings, Settings
 from bot.store.protocols import MemoryStore
 from bot.store.storage import Storage, listen_to_progress
@@ -334,7 +335,7 @@ class ConfirmedActions:
     """Runs each confirmed action once, with the arguments that were shown, and reports in its room.
 
     The role and the condition of the action are checked again. The action has a turn of its own, one of
-    `active_turns`, whose journal tells after a crash whether it has run.
+    `active_turns`, whose journal tells after a crash whether it has run. How it ended is in the receipt of the request.
     """
 
     def __init__(self, registry: Registry, active_turns: ActiveTurns | None = None) -> None:
@@ -363,14 +364,17 @@ class ConfirmedActions:
             await agent.say(room, cause, key=f"{task.id} report")
             return
         arguments: Mapping[str, Any] = json.loads(operation["arguments"])
-        with suppress(TurnStopped), self._active_turns.track(turn):  # what stopped it says so
+        ending = f"{action.spec.name} was stopped: it may have taken effect"
+        with _count_calls(turn), suppress(TurnStopped), self._active_turns.track(turn):  # what stopped it says so
             result = await self._run(turn, ActionCall(action, arguments), task)
+            ending = f"{result.action} {'is done' if result.success else f'failed: {result.error or result.text}'}"
             if not turn.replies or not result.success:
                 is_trusted = id(action) in self._registry.trusted_ids
                 await turn.reply(Content(text=await self._write_report(turn, result, is_trusted=is_trusted)))
             await agent.store.memories.add(build_result_memories(turn))
             if held := await build_proposal(turn, Outcome.ANSWERED, ()):
                 await agent.proposals.propose(replace(held, receipt_id=None))
+        await _record_run(turn, action.spec.name, ending)
 
     async def _run(self, turn: Turn, call: ActionCall, task: Task) -> ActionResult:
         """Run an action; raise ActionParked, and show it to approvers, where one of them has to decide first."""
@@ -385,6 +389,8 @@ class ConfirmedActions:
         """Return what became of the action; in the character's words if its result is not meant for people."""
         if result.is_outcome_unknown:
             return user_text("actions.unknown")
+        if result.is_error_internal:
+            return user_text("choices.failed")
         if not result.success:
             return user_text("choices.not_done", cause=result.error or result.text)
         return (
@@ -394,8 +400,31 @@ class ConfirmedActions:
         )
 
 
+@contextmanager
+def _count_calls(turn: Turn) -> Iterator[None]:
+    """Count the model calls in this block for the turn, its room and its author."""
+    run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn.inputs[-1].calls)
+    token = current_run.set(run)
+    try:
+        yield
+    finally:
+        current_run.reset(token)
+
+
+async def _record_run(turn: Turn, name: str, ending: str) -> None:
+    """Log how a confirmed action ended, and add it, with its model calls, to the receipt of the request."""
+    logger.info("message %s: it was confirmed, and %.300s", turn.message.id, ending)
+    ledger = turn.agent.store.ledger
+    if (receipt := await ledger.receipt(turn.message.id)) is not None:
+        notes = (f"{name} was confirmed by its asker", *turn.notes, ending)
+        await ledger.add_model_calls(receipt.id, turn.inputs[-1].calls, notes)
+
+
 async def _build_turn(agent: Agent, task: Task, room: Room, message_id: UUID, author_id: UUID) -> Turn | None:
-    """Return a turn about the message that asked for the action, by whom it was confirmed alone."""
+    """Return a turn about the message that asked for the action, by whom it was confirmed alone.
+
+    Its own receipt, by which it can be stopped, is not stored.
+    """
     store = agent.store
     world = await store.worlds.world(room.world_id)
     message = (await store.memories.memories([message_id])).get(message_id)

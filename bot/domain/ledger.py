@@ -390,7 +390,8 @@ class ActionResult:
 
     `authors` are the ids of the people who wrote what is in it; None means unknown, but for bundled plugins.
     An `error` that begins with OUTCOME_UNKNOWN means that the action may have been carried out. `is_reported` is set
-    by the pipeline for a successful action that replied: people have read what became of it.
+    by the pipeline for a successful action that replied: people have read what became of it. `is_error_internal` is
+    set by the pipeline too, where the action did not return the error: an exception's text is the operator's alone.
     """
 
     success: bool = True
@@ -401,6 +402,7 @@ class ActionResult:
     action: str = ""
     authors: Collection[UUID] | None = field(default=None, compare=False)
     is_reported: bool = field(default=False, compare=False)
+    is_error_internal: bool = field(default=False, compare=False)
 
     @property
     def is_outcome_unknown(self) -> bool:

@@ -680,6 +680,7 @@ def result_to_journal(result: ActionResult) -> dict[str, Any]:
         "data": _to_json(result.data),
         "error": result.error,
     }
+    entry |= {"is_error_internal": True} if result.is_error_internal else {}
     known = result.authors is not None and ANYBODY not in result.authors
     return {**entry, AUTHORS_KEY: list(map(str, result.authors or ()))} if known else entry
 

@@ -475,7 +475,8 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
         return f"{action.spec.name} is switched off in this room"
     allowed = (await _check_conditions(turn, [action], {id(action)} if trusted else ()))[id(action.when)]
     if isinstance(allowed, Failure):
-        return f"{action.spec.name} could not be checked: {allowed.cause}"
+        turn.notes.append(f"the condition of {action.spec.name} failed: {allowed.cause}")
+        return f"{action.spec.name} could not be checked"
     return "" if allowed else f"{action.spec.name} is not available here"
 
 
@@ -669,7 +670,7 @@ class ActionRunner:
         trusted = id(call.action) in self.composer.registry.trusted_ids
         if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
-            await _log_denial(turn, spec, cause)
+            await _log_decision(turn, spec, cause)
             return _build_failure(turn, spec.name, cause)
         arguments, cause = (
             await self._validate_parameters(turn, call) if shown is None else (shown.result["arguments"], "")
@@ -682,8 +683,8 @@ class ActionRunner:
                 raise RepeatedCall
             call_keys.add(own_key)
         step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, recorded_at=agent.clock())
-        is_confirmed |= shown is not None
-        if not is_confirmed and (answer := await self._ask_first(turn, call.action, arguments, trusted=trusted)):
+        may_run = is_confirmed or shown is not None
+        if not may_run and (answer := await self._ask_first(turn, call.action, arguments, trusted=trusted)):
             if answer.success:  # asked: a repetition after a crash does not ask again
                 await agent.store.ledger.save_step(
                     replace(step, state=StepState.DONE, result=result_to_journal(answer))
@@ -693,6 +694,8 @@ class ActionRunner:
             refused = await require_approval(turn, call.action, arguments, key)
             if refused is not None:
                 return refused
+        if is_confirmed and spec.name != CHOOSE_OPTION:  # which records a choice, and logs that itself
+            await _log_decision(turn, spec, "its asker has confirmed it", is_allowed=True)
         return await self._run_handler(turn, call.action, arguments, step, trusted=trusted)
 
     async def _run_handler(
@@ -761,13 +764,13 @@ class ActionRunner:
             return None
         if kind is AuthorityKind.CONFIRMED and preview and not is_named(turn, action, arguments, preview):
             cause = f"the requester must name it in this message: {', '.join(group[0] for group in preview.names)}"
-            await _log_denial(turn, action.spec, cause)
+            await _log_decision(turn, action.spec, cause)
             return _refuse(turn, name, cause, UNKNOWN_AUTHORS)
         summary = preview.text if preview is not None else describe_call(action, arguments)
         if not summary:
             return _refuse(turn, name, "it must be confirmed, and it is too long to be shown")
         turn.notes.append(f"{name} waits for confirmation: {cause}")
-        await _log_denial(turn, action.spec, f"it waits for confirmation: {cause}")
+        await _log_decision(turn, action.spec, f"it waits for confirmation: {cause}")
         operation = confirmed_operation(turn, name, {**arguments, **(preview.arguments if preview else {})})
         needs_code = action.spec.confirm == "code"
         asked = await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary, needs_code=needs_code)
@@ -805,10 +808,10 @@ def _build_failure(turn: Turn, name: str, cause: str, authors: Collection[UUID] 
     return ActionResult(False, error=cause, action=name, authors=frozenset({*authors, *turn.foreign_authors()}))
 
 
-async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
+async def _log_decision(turn: Turn, spec: ActionSpec, cause: str, *, is_allowed: bool = False) -> None:
     body = {
         "action": spec.name,
-        "allowed": False,
+        "allowed": is_allowed,
         "reason": cause,
         "role": turn.role.value,
         "actors": [str(turn_input.author.id) for turn_input in turn.inputs],
@@ -872,7 +875,7 @@ def _read_json(value: object) -> object:
 
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if isinstance(returned, Failure):
-        return ActionResult(False, error=returned.cause, action=name)
+        return ActionResult(False, error=returned.cause, action=name, is_error_internal=True)
     if returned is None or returned is True:
         return ActionResult(action=name)
     if returned is False:
@@ -880,7 +883,7 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if not isinstance(returned, ActionResult):
         error = f"it gave {type(returned).__name__}, not ActionResult"
         logger.warning("action %s failed: %s", name, error)
-        return ActionResult(False, error=error, action=name)
+        return ActionResult(False, error=error, action=name, is_error_internal=True)
     texts = {key: getattr(returned, key) for key in ("text", "error")}
     mappings = {key: getattr(returned, key) for key in ("values", "data")}
     invalid_keys = [key for key, value in texts.items() if not isinstance(value, str) or len(value) > MAX_RESULT_LENGTH]

@@ -284,8 +284,11 @@ class ReceiptStore(Protocol):
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         """Record that the evaluators have run for these receipts."""
 
-    async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
-        """Add calls that ended after a receipt was closed; return False, and add nothing, if it is open or unknown."""
+    async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall], notes: Sequence[str] = ()) -> bool:
+        """Add calls that ended after a receipt was closed, and notes that it does not have yet.
+
+        Return False, and add nothing, if it is open or unknown.
+        """
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         """Store a commit; return its deliveries with their position in the room.

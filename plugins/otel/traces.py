@@ -21,7 +21,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from bot import Agent, Outcome, Turn
 from bot.events import DeliveryFinished, MessageClosed, ModelUsed, TurnEnded
 from bot.models import ModelCall, TextRequest, TextResult
-from bot.platform import DeliveryState
+from bot.platform import DeliveryState, current_run
 
 SCOPE = "greenroom"
 MAX_STEPS = 200  # of one turn
@@ -172,7 +172,8 @@ class Traces:
 
     def _on_model(self, event: ModelUsed) -> None:
         """Export a model call that no turn will report, as a trace of its own."""
-        if event.run_id is not None:
+        run = current_run.get()
+        if run is not None and run.trace is not None:
             return
         call, now = event.call, self._agent.clock()
         start, end = to_ns(now - timedelta(seconds=call.seconds)), to_ns(now)

@@ -78,7 +78,7 @@ async def test_a_check_that_hangs_makes_the_action_unavailable(
     turn = make_turn(agent_harness.agent, "hi")
     found = await list_usable_actions(turn, Registry([Plugin("some", actions=[slow, quick])]))
     assert [spec.name for spec in found] == ["QUICK"]
-    assert await refusal_for(turn, slow) == "SLOW could not be checked: no answer within 0.01 s"
+    assert await refusal_for(turn, slow) == "SLOW could not be checked"
 
 
 async def test_a_check_may_be_a_plain_function_and_if_it_fails_the_action_is_unavailable(
@@ -92,7 +92,7 @@ async def test_a_check_may_be_a_plain_function_and_if_it_fails_the_action_is_una
     turn = make_turn(agent_harness.agent, "hi")
     found = await list_usable_actions(turn, Registry([Plugin("some", actions=actions)]))
     assert [spec.name for spec in found] == ["OPEN"]
-    assert await refusal_for(turn, actions[2]) == "BROKEN could not be checked: LookupError: no chart"
+    assert await refusal_for(turn, actions[2]) == "BROKEN could not be checked"
 
 
 async def test_a_check_that_several_actions_share_is_asked_once_when_they_are_listed(

@@ -413,15 +413,18 @@ async def test_closed_receipts_are_listed_until_they_are_evaluated(store: Store)
     assert await store.ledger.receipt(first.id) == replace(closed[0], is_evaluated=True)
 
 
-async def test_model_calls_are_added_to_closed_receipts_only(store: Store) -> None:
+async def test_model_calls_and_notes_are_added_to_closed_receipts_only(store: Store) -> None:
     receipt, another = await receive_text(store, "one"), await receive_text(store, "two")
     early, late = ModelCall("TEXT_LARGE", "reply", "a-model"), ModelCall("TEXT_LARGE", "reply", "a-model", 7, 3)
     assert not await store.ledger.add_model_calls(receipt.id, [late])
     assert not await store.ledger.add_model_calls(new_id(), [late])
-    closed = replace(receipt, outcome=Outcome.CANCELLED, closed_at=NOW, model_calls=(early,))
+    closed = replace(receipt, outcome=Outcome.CANCELLED, closed_at=NOW, model_calls=(early,), notes=("a note",))
     await store.ledger.save_receipts([closed])
     assert await store.ledger.add_model_calls(receipt.id, [late])
     assert await store.ledger.receipt(receipt.id) == replace(closed, model_calls=(early, late))
+    assert await store.ledger.add_model_calls(receipt.id, [], ["a note", "another"])
+    noted = replace(closed, model_calls=(early, late), notes=("a note", "another"))
+    assert await store.ledger.receipt(receipt.id) == noted
     assert await store.ledger.receipt(another.id) == another
 
 

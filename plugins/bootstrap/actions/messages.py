@@ -471,6 +471,8 @@ async def choose_option(
         await tasks.delete_task(matching_task.id)
         return ActionResult(text=user_text("choices.dropped"))
     await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
+    if message_id := request.operation.get("message"):
+        turn.notes.append(f"the action that was confirmed is in the receipt of message {message_id}")
     return ActionResult(text=user_text("choices.done", choice=choice), values={"choice": choice})
 
 

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from bot import Agent, ModelType, Plugin, model
+from bot import Agent, Effect, ModelType, Plugin, Turn, action, model
 from bot.models import TextRequest, TextResult
 from bot.platform import Delivery, DeliveryState
+from bot.prompts import Authority
 from bot.testing import model_answer
 from tests.adapters.web.conftest import RunningServer, ServerFactory, run_server
 from tests.adapters.web.test_metrics import find_sample, scrape
@@ -46,6 +47,23 @@ async def test_a_receipt_has_the_steps_of_its_turn_and_an_operator_its_prompts(w
     assert (prompt["call"], prompt["purpose"]) == (0, "reply")
     assert any("Hello there" in section["text"] for section in prompt["sections"])
     assert {"System", "Instructions"} <= {section["name"] for section in prompt["sections"]}
+
+
+async def test_a_receipt_has_the_run_of_an_action_that_was_confirmed_later() -> None:
+    @action("SEND_GIFT", "Send a gift.", effect=Effect.UNSAFE, authority=Authority.confirmed())
+    async def send_gift(turn: Turn) -> None:
+        """Send it."""
+
+    async with run_server(Plugin("gifts", "Sends gifts.", actions=[send_gift])) as server:
+        server.script.action = "SEND_GIFT"
+        asked = await server.send("Send Sarah a gift")
+        await server.send("yes")
+        receipt: dict[str, Any] = {"notes": []}
+        async with asyncio.timeout(30):
+            while "SEND_GIFT is done" not in receipt["notes"]:  # it runs as a task
+                receipt = await server.get(f"/api/receipts/{asked['message_id']}")
+        assert [call["purpose"] for call in receipt["model_calls"]] == ["reply", "summary"]
+        assert "SEND_GIFT was confirmed by its asker" in receipt["notes"]
 
 
 async def test_lists_of_receipts_are_filtered_and_read_in_pages(web_server: Any) -> None:

@@ -43,7 +43,8 @@ async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what
         await harness.send("thanks", author="Sarah", role=Role.MEMBER, kind=GROUP)
         assert await role_of(harness, "Sarah") is Role.ADMIN
         asked = (False, "it waits for confirmation: it is always confirmed")
-        assert await decisions(harness, "UPDATE_ROLE") == [asked, (True, "")]
+        confirmed = (True, "its asker has confirmed it")
+        assert await decisions(harness, "UPDATE_ROLE") == [asked, confirmed, (True, "")]
 
 
 @pytest.mark.matrix(3)

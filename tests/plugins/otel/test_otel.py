@@ -28,6 +28,7 @@ from bot.logs import configure_logging
 from bot.models import ModelCall, Purpose, TextRequest, TextResult, ToolCall
 from bot.platform import DeliveryUnknown, NotSent, Undeliverable, find_log_buffer
 from bot.plugin_system.loading import find_plugin, load_plugins
+from bot.prompts import Authority
 from bot.settings import Layer
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
@@ -37,6 +38,7 @@ from plugins.otel.service import Telemetry
 from plugins.otel.traces import Traces, build_ids
 from plugins.sql import plugin as sql
 from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, trusted
+from tests.plugins.bootstrap.obeying import run_due
 
 ROOT = Path(__file__).parents[3]
 logger = logging.getLogger("plugins.test_otel")
@@ -495,6 +497,25 @@ async def test_a_failed_message_has_the_status_error(collector: Collector) -> No
         await flush(harness)
     assert receipt.outcome is Outcome.FAILED
     assert collector.find("process test").status.code == Status.STATUS_CODE_ERROR
+
+
+async def test_the_model_call_of_a_confirmed_action_is_a_trace_of_its_own(collector: Collector) -> None:
+    @action("SEND_GIFT", "Send a gift.", authority=Authority.confirmed())
+    async def send_gift(turn: Turn) -> None:
+        """Send it."""
+
+    def write(request: TextRequest) -> str:
+        is_closing = request.purpose is Purpose.SUMMARY
+        return model_answer("It is sent.") if is_closing else model_answer("", actions=["SEND_GIFT"])
+
+    gifts = Plugin("gifts", "Sends gifts.", actions=[send_gift])
+    async with observed(collector, gifts, model=ScriptedModel(write)) as harness:
+        await harness.send("Send Sarah a gift")
+        await harness.send("yes")
+        await run_due(harness)
+        await flush(harness)
+    calls = [read_attributes(span) for span in collector.spans if span.kind == Span.SPAN_KIND_CLIENT]
+    assert [call["greenroom.model.purpose"] for call in calls].count(Purpose.SUMMARY) == 1
 
 
 async def test_without_an_endpoint_nothing_listens() -> None:

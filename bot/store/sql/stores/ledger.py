@@ -819,12 +819,15 @@ class SqlLedger(SqlStorePart):
         count_changed(connection, MARK_EVALUATED, receipt_ids, agent=self._agent)
 
     @writes_not_durably
-    def add_model_calls(self, connection: Connection, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
+    def add_model_calls(
+        self, connection: Connection, receipt_id: UUID, calls: Sequence[ModelCall], notes: Sequence[str] = ()
+    ) -> bool:
         receipt = RECEIPT.get(connection, self._agent, receipt_id)
         if receipt is None or not receipt.outcome.is_final:
             return False
         of_receipt = (receipts.c.agent_id == self._agent, receipts.c.id == receipt_id)
-        connection.execute(sa.update(receipts).where(*of_receipt).values(model_calls=(*receipt.model_calls, *calls)))
+        added = {"model_calls": (*receipt.model_calls, *calls), "notes": tuple(dict.fromkeys((*receipt.notes, *notes)))}
+        connection.execute(sa.update(receipts).where(*of_receipt).values(added))
         return True
 
     @writes
