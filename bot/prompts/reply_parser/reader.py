@@ -71,7 +71,7 @@ from bot.prompts.reply_parser.offered_calls import (
     split_calls,
     take_tags,
 )
-from bot.prompts.reply_parser.server_bodies import message_of, read_body
+from bot.prompts.reply_parser.server_bodies import BODY_STARTS, message_of, read_body
 
 __all__ = [
     "MAX_ACTIONS",
@@ -298,8 +298,9 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text
-        opened.text = _unquote(before)
-        if body := read_body(opened.text):
+        if before.startswith(('"', "{", "\\")):
+            opened.text = _unquote(before)
+        if opened.text.startswith(BODY_STARTS) and (body := read_body(opened.text)):
             opened.text = body.text
             opened.calls += body.calls
         if (channels := read_channels(opened.text)) is not None:
@@ -710,21 +711,24 @@ def _parts_from_tags(scan: ScanResult, context: AnswerContext) -> AnswerParts:
             text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
     if text.startswith("<"):
         text = _THOUGHT_IN_TEXT.sub("", text, count=1)
-    text, tagged = take_tags(text, context.actions)
+    if "<" in text:
+        text, tagged = take_tags(text, context.actions)
+        calls += tagged
     listed = "\n".join(texts.get("actions", [])[:1] or texts.get("action", []))
     arguments, may_act = _read_arguments(scan, parameters)
     actions, listed_calls = _read_listed(listed)
-    calls += [*tagged, *(listed_calls if may_act else [])]
+    calls += listed_calls if may_act else []
     if parameters is None and (inner := TAGGED_ARGUMENTS.search(scan.prose)):
         arguments = read_tagged_arguments(inner[2])
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
-    around = clean(scan.prose) if scan.prose.strip() else Cleaned()
-    around.text, behind = split_calls(around.text, context.actions)
-    calls += [*around.calls, *behind]
-    prose = ""
+    around = prose = ""
+    if scan.prose.strip():
+        cleaned = clean(scan.prose)
+        around, behind = split_calls(cleaned.text, context.actions)
+        calls += [*cleaned.calls, *behind]
     if not text and all(name.upper() == "REPLY" for name in actions):
-        prose = visible_text(_unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
+        prose = visible_text(_unwrap(around.strip())) or (_clean_text(scan.before) if is_complete else "")
         labels = _split_labels(prose)
         if not scan.fields and "thought" in labels:
             return _read_labels(prose, context) or AnswerParts(

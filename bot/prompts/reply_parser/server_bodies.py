@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from bot.prompts.reply_parser.dialects import WrittenCall, calls_from_value
 from bot.prompts.reply_parser.field_scanner import decode_value, read_mapping
 
+BODY_STARTS = ("{", "[", "data:", "event:")  # a text that begins otherwise is no body
 _STREAM_START = re.compile(r"(?:data|event):|\{[^\n]*\}\s*\n\s*\{")
 _FIELD = re.compile(r"(?:data|event|id|retry)?:")
 _BODY_KEY = re.compile(r"\"(?:choices|candidates|message|output|generated_text|tokens_predicted|parts|content|type)\"")
