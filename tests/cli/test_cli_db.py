@@ -1,7 +1,9 @@
 """`bot db`: check, upgrade and backup."""
 
 import asyncio
+import errno
 import json
+import os
 import sqlite3
 from pathlib import Path
 
@@ -53,6 +55,24 @@ def test_a_check_creates_no_database_and_reports_a_missing_database(workdir: Pat
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "→ there is no database yet: the first `bot run`" in capsys.readouterr().out
     assert not (workdir / "data").exists()
+
+
+@pytest.mark.parametrize("command", [["db", "check"], ["db", "upgrade"], ["db", "backup"], ["why"]])
+def test_a_folder_that_is_closed_to_this_user_is_reported_with_advice(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    def refuse(file: Path) -> bool:
+        if file.name == "greenroom.db":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return os.path.exists(file)
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # root may look into every folder
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert entry([*command, "-c", FILE]) == 78
+    printed = capsys.readouterr()
+    assert "the database data/greenroom.db cannot be read: its folder is closed to this user" in (
+        printed.out + printed.err
+    )
 
 
 def test_a_damaged_or_foreign_file_is_reported_with_advice(workdir: Path, capsys: Out) -> None:

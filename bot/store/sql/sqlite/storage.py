@@ -280,7 +280,8 @@ class SqliteStorage(Storage):
 
 def _check_writable(path: Path) -> None:
     """Raise StoreInaccessible if the file or its directory is not writable."""
-    existing = next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
+    candidates = (path, *path.absolute().parents)
+    existing = next(one for one in candidates if os.path.exists(one))  # not Path.exists: it raises PermissionError
     directory = existing.parent if existing == path else existing
     if not directory.is_dir():
         raise StoreInaccessible(f"{path} cannot be created: {directory} is no directory; {REMEDY}")
