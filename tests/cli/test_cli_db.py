@@ -108,6 +108,17 @@ def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
     assert json.loads(capsys.readouterr().out)["before"] == VERSION
 
 
+def test_an_upgrade_leaves_a_newer_compatible_schema_and_says_so(workdir: Path, capsys: Out) -> None:
+    answer_messages("one")
+    newer = f"UPDATE alembic_version_sql SET version_num = '9999', compatible_from = '{VERSION}'"
+    change(workdir / "data" / "greenroom.db", newer)
+    assert entry(["db", "upgrade", "-c", FILE]) == 0
+    assert "left as it is: schema 9999 is newer than this version's, and compatible" in capsys.readouterr().out
+    assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["before"], document["after"]) == ("9999", "9999")
+
+
 def test_an_upgrade_creates_the_tables_of_plugins(workdir: Path) -> None:
     (workdir / "diary.py").write_text(DIARY, encoding="utf-8")
     trust_code(workdir)

@@ -255,7 +255,8 @@ class SqliteStorage(Storage):
         _check_writable(path)
         previous = await asyncio.to_thread(read_version, path)
         async with self._files.use(path, schemas=schemas):
-            return UpgradeResult(str(path), previous, VERSION)
+            current = await asyncio.to_thread(read_version, path) or VERSION
+        return UpgradeResult(str(path), previous, current, is_newer=current != VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Write a consistent copy of the file; return its path."""
