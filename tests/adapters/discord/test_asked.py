@@ -199,6 +199,10 @@ async def test_a_confirmation_has_buttons_and_pressing_a_button_executes_it(serv
             server.bot, server.robin, message, row["components"][0]["custom_id"]
         )
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
+    assert [bool(message["content"]) for message in interactions.visible_messages(server.lobby).values()] == [
+        True,
+        True,
+    ]
     first, second = shown_of(server, pressed)
     assert first["type"] == 6
     assert (second["flags"], bool(second["content"])) == (64, True)
