@@ -102,7 +102,7 @@ async def _check_press(harness: AgentHarness) -> None:
     assert events is not None
     stream = aiter(events)
     assert [(await anext(stream)).data["line"] for _ in range(2)] == ["fox.png: A fox", "green"]
-    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await stream.aclose()  # it is a generator
 
 
 async def _check_tide(harness: AgentHarness) -> None:
@@ -342,6 +342,32 @@ def test_every_shown_command_exists_with_its_options(doc: Path) -> None:
             known |= _names_of(children[words[0].split("|")[0]])
         options = {re.split("[=|]", word)[0] for word in words if re.match(r"--?[a-z]", word)}
         assert options <= known, f"{doc.name}: {shown[0]}: {options - known}"
+
+
+def _list_commands(command: Any, name: str) -> Iterator[str]:
+    """Yield the names of a command and of those in its group, without the group itself if it does nothing."""
+    children = {child: command.get_command(click.Context(command), child) for child in getattr(command, "commands", ())}
+    if not children or command.invoke_without_command:
+        yield name
+    for child, found in children.items():
+        yield from _list_commands(found, f"{name} {child}")
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    commands = typer.main.get_command(app)
+    context = click.Context(commands)
+    names = {
+        name
+        for child in commands.list_commands(context)
+        for name in _list_commands(commands.get_command(context, child), child)
+    }
+    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    table = text.partition("## Every command")[2].partition("\n\n| exit code")[0]
+    shown = set()
+    for command in re.findall(r"`bot ([^`]*)`", table):
+        group, *words = command.replace("\\", "").split()
+        shown |= {group, *(f"{group} {word}" for word in (words[0].split("|") if words else ()))}
+    assert names - shown == set()
 
 
 def _known_names() -> frozenset[str]:

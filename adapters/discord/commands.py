@@ -263,7 +263,10 @@ async def locate(handle: bp.AgentHandle, world: World, room: Room) -> tuple[Worl
 def _build_target(
     interaction: discord.Interaction[Any], split: Callable[[CommandResponse], list[Content]]
 ) -> bp.ResponseTarget:
-    return bp.ResponseTarget(sending.build_address(interaction.application_id, interaction.token), split)
+    address = sending.build_address(interaction.application_id, interaction.token)
+    return bp.ResponseTarget(
+        address, split, needs_answer=interaction.type is discord.InteractionType.application_command
+    )
 
 
 def _split_command_response(response: CommandResponse, *, question: str | None) -> list[Content]:

@@ -156,7 +156,8 @@ def list_names(model: type[SettingsModel]) -> list[str]:
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
     """Check that the data folder is writable and private; with `fix`, make it private."""
     folder = core.bot_data_dir
-    existing_folder = next(folder_path for folder_path in (folder, *folder.absolute().parents) if folder_path.exists())
+    folders = (folder, *folder.absolute().parents)
+    existing_folder = next(one for one in folders if os.path.exists(one))  # not Path.exists: it raises PermissionError
     try:
         with tempfile.TemporaryFile(dir=existing_folder):
             pass

@@ -258,10 +258,11 @@ class CommandDispatcher:
             invocation.event_id,
             invocation.message_id,
         )
-        return await self._receipts.run(event, lambda: self._execute(invocation), target)
+        needs_answer = target is not None and target.needs_answer
+        return await self._receipts.run(event, lambda: self._execute(invocation, needs_answer=needs_answer), target)
 
-    async def _execute(self, invocation: CommandInvocation) -> CommandResult:
-        if (limited := self._rate_limit.check(invocation.author.id)) is not None:
+    async def _execute(self, invocation: CommandInvocation, *, needs_answer: bool) -> CommandResult:
+        if (limited := self._rate_limit.check(invocation.author.id, needs_answer=needs_answer)) is not None:
             return CommandResult(limited, "too many commands in a minute")
         account_command = self._account_commands.get((invocation.room.platform, invocation.name))
         command = account_command or self._commands.get(invocation.name)
@@ -367,8 +368,8 @@ class CommandRateLimit:
         self._counts = Counter[UUID]()
         self._ends_at = clock()
 
-    def check(self, entity_id: UUID) -> CommandResponse | None:
-        """Count a command; return a refusal above the limit, which is empty after the first one."""
+    def check(self, entity_id: UUID, *, needs_answer: bool) -> CommandResponse | None:
+        """Count a command; return a refusal above the limit, empty after the first one unless it needs an answer."""
         if (now := self._clock()) >= self._ends_at:
             self._counts.clear()
             self._ends_at = now + RATE_WINDOW
@@ -376,7 +377,7 @@ class CommandRateLimit:
         if self._counts[entity_id] <= MAX_COMMANDS:
             return None
         is_first = self._counts[entity_id] == MAX_COMMANDS + 1
-        return CommandResponse(user_text("commands.too_many") if is_first else "")
+        return CommandResponse(user_text("commands.too_many") if is_first or needs_answer else "")
 
 
 class ChoiceHandler:

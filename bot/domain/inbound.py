@@ -230,11 +230,14 @@ class ResponseTarget:
 
     `address` is the target of its deliveries, `reply_to` the platform's id of the message that it answers. `split`
     returns the parts of a response, none for one that the caller shows itself; files are always left to the caller.
+    With `needs_answer` the platform waits for an answer to each command, so every refusal has a text; else only the
+    first of those for too many commands has one.
     """
 
     address: str
     split: Callable[[CommandResponse], Sequence[Content]]
     reply_to: str = ""
+    needs_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

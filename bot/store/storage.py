@@ -55,11 +55,15 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeResult:
-    """The schema versions before and after an upgrade; `old_version` is None for a new storage."""
+    """The schema versions before and after an upgrade; `old_version` is None for a new storage.
+
+    With `is_newer` the schema is that of newer code with which this code can work, and was left as it is.
+    """
 
     location: str
     old_version: str | None
     new_version: str
+    is_newer: bool = False
 
 
 class Storage(ABC):

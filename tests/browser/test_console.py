@@ -234,6 +234,15 @@ async def test_bars_of_limits_are_aligned_and_names_of_variables_break_at_unders
     assert all(bar == bars[0] for bar in bars)
 
 
+async def test_a_long_page_has_a_single_scrollbar(visitor: Any) -> None:
+    tab = await visitor.enter("console/doctor", width=1200, height=900)
+    await tab.page.locator(".page .vh").first.wait_for(state="attached")
+    height, visible = await tab.page.evaluate(
+        "() => [document.documentElement.scrollHeight, document.documentElement.clientHeight]"
+    )
+    assert height == visible
+
+
 async def test_the_costs_say_how_answers_degrade_and_why(workshop: Any, visitor: Any) -> None:
     limits = workshop.server.runtime.agents[0].handle.limits
     await limits.change({"BUDGET_TOKENS": 1}, source="the test")

@@ -1,7 +1,9 @@
 """`bot db`: check, upgrade and backup."""
 
 import asyncio
+import errno
 import json
+import os
 import sqlite3
 from pathlib import Path
 
@@ -55,6 +57,24 @@ def test_a_check_creates_no_database_and_reports_a_missing_database(workdir: Pat
     assert not (workdir / "data").exists()
 
 
+@pytest.mark.parametrize("command", [["db", "check"], ["db", "upgrade"], ["db", "backup"], ["why"]])
+def test_a_folder_that_is_closed_to_this_user_is_reported_with_advice(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    def refuse(file: Path) -> bool:
+        if file.name == "greenroom.db":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return os.path.exists(file)
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # root may look into every folder
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert entry([*command, "-c", FILE]) == 78
+    printed = capsys.readouterr()
+    assert "the database data/greenroom.db cannot be read: its folder is closed to this user" in (
+        printed.out + printed.err
+    )
+
+
 def test_a_damaged_or_foreign_file_is_reported_with_advice(workdir: Path, capsys: Out) -> None:
     (workdir / "data").mkdir()
     (workdir / "data" / "greenroom.db").write_bytes(b"not a database " * 1000)
@@ -86,6 +106,17 @@ def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
     assert capsys.readouterr().out == f"data/greenroom.db: created, with schema {VERSION}\n"
     assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["before"] == VERSION
+
+
+def test_an_upgrade_leaves_a_newer_compatible_schema_and_says_so(workdir: Path, capsys: Out) -> None:
+    answer_messages("one")
+    newer = f"UPDATE alembic_version_sql SET version_num = '9999', compatible_from = '{VERSION}'"
+    change(workdir / "data" / "greenroom.db", newer)
+    assert entry(["db", "upgrade", "-c", FILE]) == 0
+    assert "left as it is: schema 9999 is newer than this version's, and compatible" in capsys.readouterr().out
+    assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["before"], document["after"]) == ("9999", "9999")
 
 
 def test_an_upgrade_creates_the_tables_of_plugins(workdir: Path) -> None:

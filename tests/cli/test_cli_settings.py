@@ -149,6 +149,15 @@ def test_variables_of_a_plugin_whose_package_is_not_installed_are_listed_without
     assert "all well-formed" in capsys.readouterr().out
 
 
+def test_several_errors_of_a_file_are_printed_line_by_line(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "bad.json").write_text(json.dumps({"name": "Ada", "bio": {"a": 1}, "topics": {"b": 2}}))
+    assert entry(["settings", "-c", "bad.json"]) == 78
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith("variables of its own plugins are not listed: bad.json:")
+    assert "\\n" not in first
+    assert "topics:" in second
+
+
 def test_variables_of_the_plugins_of_a_character_are_listed(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "weather.py").write_text(
         "from bot import Plugin, SettingsModel\n\n\n"

@@ -34,6 +34,7 @@ UNKNOWN_EMOJI = 10014
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
 THREAD_EXISTS, WRONG_CHANNEL_TYPE, HAS_THREAD, MAX_THREAD_NAME = 160004, 50024, 1 << 5, 100
 COMMAND, COMPONENT = 2, 3
+VISIBLE_RESPONSES = (4, 5)  # a message, and "thinking…"; the others change a message or nothing
 ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
 MAX_OUTSIDE_FOLLOW_UPS = 5
 MAX_WEBHOOKS, MAX_WEBHOOK_NAME, WEBHOOK_TOKEN = 15, 80, "webhook-"
@@ -619,7 +620,7 @@ class InteractionServer:
             raise ApiError(404, 10062, "Unknown interaction")
         data = body.get("data") or {}
         interaction.responses.append({"type": body["type"], "content": None, **data})
-        if data:
+        if body["type"] in VISIBLE_RESPONSES:
             self._show(interaction, interaction.responses[0])
         self._recorder.record("acknowledged")
         return web.Response(status=204)

@@ -30,8 +30,12 @@ def upgrade(config: CharacterConfig) -> Output:
     with _storage(config) as storage, progress("upgrading the database"):
         result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
     old, new = result.old_version, result.new_version
-    upgraded = f"from schema {old} to {new}" if old != new else f"up to date, schema {new}"
-    state = upgraded if old is not None else f"created, with schema {new}"
+    if result.is_newer:
+        state = f"left as it is: schema {new} is newer than this version's, and compatible with it"
+    elif old is None:
+        state = f"created, with schema {new}"
+    else:
+        state = f"from schema {old} to {new}" if old != new else f"up to date, schema {new}"
     document = {"place": result.location, "before": old, "after": new}
     return Output(document, [f"{result.location}: {state}"], indent=None)
 

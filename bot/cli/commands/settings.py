@@ -42,7 +42,7 @@ def settings(
         try:
             plugins = load_character_config(character).plugins
         except ConfigError as error:
-            print_notice(f"variables of its own plugins are not listed: {error}")
+            print_notice(f"variables of its own plugins are not listed: {error}", allowed="\n")
     groups, problems = variables.find_settings_groups(plugins)
     for problem in problems:
         print_notice(f"not listed: {problem}")

@@ -30,11 +30,13 @@ from bot import (
     new_id,
     worker,
 )
+from bot.commands.dispatcher import MAX_COMMANDS
 from bot.domain.ledger import Rule
 from bot.events import RunEnded
 from bot.models import Purpose
 from bot.prompts import Authority
 from bot.testing import AgentHarness, ScriptedModel, StreamedText, model_answer
+from bot.user_texts import user_text
 from tests.adapters.discord.server import EmulatedServer, receipts
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
@@ -98,6 +100,17 @@ async def test_a_question_by_command_is_answered_in_the_room(server: EmulatedSer
     assert receipt.outcome is Outcome.ANSWERED
     [first] = shown_of(server, asked)
     assert (first["flags"], first["content"]) == (0, "> When is low tide?")
+
+
+async def test_every_command_above_the_limit_is_refused_for_its_sender_only(server: EmulatedServer) -> None:
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot():
+        asked = []
+        for number in range(MAX_COMMANDS + 3):
+            asked.append(await interactions.run_command(server.bot, server.robin, server.lobby, "privacy"))
+            await ledger.wait_until(lambda done=number: ledger.counts["answered"] > done)
+    shown = [shown_of(server, interaction)[0] for interaction in asked[MAX_COMMANDS:]]
+    assert [(one["flags"], one["content"]) for one in shown] == [(64, user_text("commands.too_many"))] * 3
 
 
 async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(server: EmulatedServer) -> None:
@@ -186,6 +199,10 @@ async def test_a_confirmation_has_buttons_and_pressing_a_button_executes_it(serv
             server.bot, server.robin, message, row["components"][0]["custom_id"]
         )
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
+    assert [bool(message["content"]) for message in interactions.visible_messages(server.lobby).values()] == [
+        True,
+        True,
+    ]
     first, second = shown_of(server, pressed)
     assert first["type"] == 6
     assert (second["flags"], bool(second["content"])) == (64, True)

@@ -90,7 +90,8 @@ class PostgresStorage(Storage):
         address = _address(settings)
         previous = await run_once(address, find_version)
         async with self._servers.use(address, schemas):
-            return UpgradeResult(address.label, previous, VERSION)
+            current = await run_once(address, find_version) or VERSION
+        return UpgradeResult(address.label, previous, current, is_newer=current != VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Write a consistent copy with pg_dump; return its path."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bot.errors import BotError, ConfigError, UnreadableRow
+from bot.errors import BotError, ConfigError, StoreInaccessible, UnreadableRow
 from bot.store.sql.core.mapping import RowMapping
 from bot.store.sql.core.schema import VERSION
 from bot.store.sql.core.upgrade import find_usable_version, find_version
@@ -45,9 +45,20 @@ SYNCHRONISED_FOLDER = re.compile(
 ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on a local disk, and copy backups there"
 
 
+def has_file(path: Path) -> bool:
+    """Return whether there is a file; raise StoreInaccessible if this user may not look into its folder."""
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise StoreInaccessible(
+            f"the database {path} cannot be read: its folder is closed to this user; run the command as the user "
+            "that runs the bot, or correct the permissions of the folder"
+        ) from error
+
+
 def require_file(path: Path) -> None:
-    """Raise ConfigError if there is no file."""
-    if not path.is_file():
+    """Raise ConfigError if there is no file, StoreInaccessible if its folder is closed to this user."""
+    if not has_file(path):
         raise ConfigError(
             f"there is no database {path}: the first `bot run` or `bot chat` creates it; if there should be "
             "one, check BOT_DATA_DIR, DATABASE_URL and the current folder"
@@ -73,7 +84,7 @@ def open_for_reading(path: Path) -> Iterator[Connection]:
 
 def read_version(path: Path) -> str | None:
     """Return the version of a file's schema; None if there is no file or no schema."""
-    if not path.is_file():
+    if not has_file(path):
         return None
     with open_for_reading(path) as connection:
         return find_version(connection)
@@ -81,9 +92,9 @@ def read_version(path: Path) -> str | None:
 
 def check_file(path: Path) -> CheckReport:
     """Check a whole file; a large one takes a while."""
-    if not path.is_file():
-        return CheckReport(str(path), exists=False)
     try:
+        if not has_file(path):
+            return CheckReport(str(path), exists=False)
         with open_for_reading(path) as connection:
             version, usable = find_version(connection), find_usable_version(connection)
             problems = [*_find_damage(connection), *find_version_problem(usable)]

@@ -255,7 +255,8 @@ class SqliteStorage(Storage):
         _check_writable(path)
         previous = await asyncio.to_thread(read_version, path)
         async with self._files.use(path, schemas=schemas):
-            return UpgradeResult(str(path), previous, VERSION)
+            current = await asyncio.to_thread(read_version, path) or VERSION
+        return UpgradeResult(str(path), previous, current, is_newer=current != VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Write a consistent copy of the file; return its path."""
@@ -280,7 +281,8 @@ class SqliteStorage(Storage):
 
 def _check_writable(path: Path) -> None:
     """Raise StoreInaccessible if the file or its directory is not writable."""
-    existing = next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
+    candidates = (path, *path.absolute().parents)
+    existing = next(one for one in candidates if os.path.exists(one))  # not Path.exists: it raises PermissionError
     directory = existing.parent if existing == path else existing
     if not directory.is_dir():
         raise StoreInaccessible(f"{path} cannot be created: {directory} is no directory; {REMEDY}")
