@@ -156,8 +156,8 @@ def list_names(model: type[SettingsModel]) -> list[str]:
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
     """Check that the data folder is writable and private; with `fix`, make it private."""
     folder = core.bot_data_dir
-    folders = (folder, *folder.absolute().parents)
-    existing_folder = next(one for one in folders if os.path.exists(one))  # not Path.exists: it raises PermissionError
+    # Not Path.exists, which raises PermissionError in a closed folder:
+    existing_folder = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     try:
         with tempfile.TemporaryFile(dir=existing_folder):
             pass

@@ -281,8 +281,8 @@ class SqliteStorage(Storage):
 
 def _check_writable(path: Path) -> None:
     """Raise StoreInaccessible if the file or its directory is not writable."""
-    candidates = (path, *path.absolute().parents)
-    existing = next(one for one in candidates if os.path.exists(one))  # not Path.exists: it raises PermissionError
+    # Not Path.exists, which raises PermissionError in a closed folder:
+    existing = next(candidate for candidate in (path, *path.absolute().parents) if os.path.exists(candidate))
     directory = existing.parent if existing == path else existing
     if not directory.is_dir():
         raise StoreInaccessible(f"{path} cannot be created: {directory} is no directory; {REMEDY}")
