@@ -159,7 +159,7 @@ MAX_TOPICS = 64  # words of a question that are searched
 MAX_POSTINGS = 5_000  # lines that are read of one word: of a word that more lines have, the newest
 MAX_MATCHES = 200  # the lines that match best, of which the scores are computed in full
 MAX_NEAREST = 200  # the lines nearest in meaning; any other line counts as near as the last of them
-MAX_COMPARED = 16_000  # vectors of a room, world or everywhere, the newest: with more a question takes over 15 ms
+MAX_COMPARED = 16_000  # vectors of a room, world or everywhere, the newest: more takes over 15 ms on SQLite
 MAX_WITH_NEIGHBOURS = 40
 MAX_COUNTED = 10_000  # lines of a room: how many more there are hardly changes how much a rare word counts
 
