@@ -99,7 +99,7 @@ def strip_partial_markup(body: str, name: str) -> str:
 
 _TILDES = re.compile(r"(?:\A|(?<=>))[ \t]*+(~{3,}+)")
 _TICKS = re.compile(r"`{3,}+\Z")
-_CLOSING_FENCE = re.compile(r"[ \t>]*+(`{3,}+|~{3,}+)[`~]*+[ \t]*+")
+_CLOSING_FENCE = re.compile(r"([ \t>]*+(`{3,}+|~{3,}+)[`~]*+[ \t]*+)(?:</\w{1,16}>[ \t]*+)*+")  # a field may end there
 _INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)[^`\n]+\1(?!`)")
 
 
@@ -116,29 +116,31 @@ def code_spans(text: str) -> Iterator[tuple[int, int]]:
 def _closed_fences(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the fences that a later line closes, with at least as many backticks or tildes.
 
-    A fence may begin in a quotation or behind a tag. One pass forward and one back: the time is linear.
+    A fence may begin in a quotation or behind a tag, and end before closing tags. One pass forward and one back: the
+    time is linear.
     """
-    lines: list[tuple[int, str, str]] = []  # those with a mark: position, line, and the mark if it may close a fence
+    # Those with a mark: position, line, and the mark and its end if it may close a fence.
+    lines: list[tuple[int, str, str, int]] = []
     position = 0
     for line in text.split("\n"):
         if "```" in line or "~~~" in line:
             closing = _CLOSING_FENCE.fullmatch(line)
-            lines.append((position, line, closing[1] if closing else ""))
+            lines.append((position, line, *((closing[2], closing.end(1)) if closing else ("", 0))))
         position += len(line) + 1
     longest = {"`": 0, "~": 0}
     may_close: list[dict[str, int]] = []  # the longest marks behind each line
-    for _, _, mark in reversed(lines):
+    for _, _, mark, _ in reversed(lines):
         may_close.append(dict(longest))
         if mark:
             longest[mark[0]] = max(longest[mark[0]], len(mark))
     start, opening = 0, ""
-    for (position, line, closing_mark), behind in zip(lines, reversed(may_close), strict=True):
+    for (position, line, closing_mark, closing_end), behind in zip(lines, reversed(may_close), strict=True):
         if not opening:
             offset, opening = _find_opening(line)
             start = position + offset
             opening = opening if opening and behind[opening[0]] >= len(opening) else ""
         elif closing_mark.startswith(opening):
-            yield start, position + len(line)
+            yield start, position + closing_end
             opening = ""
 
 
