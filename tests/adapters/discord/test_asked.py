@@ -110,7 +110,7 @@ async def test_every_command_above_the_limit_is_refused_for_its_sender_only(serv
             asked.append(await interactions.run_command(server.bot, server.robin, server.lobby, "privacy"))
             await ledger.wait_until(lambda done=number: ledger.counts["answered"] > done)
     shown = [shown_of(server, interaction)[0] for interaction in asked[MAX_COMMANDS:]]
-    assert [(one["flags"], one["content"]) for one in shown] == [(64, user_text("commands.too_many"))] * 3
+    assert [(message["flags"], message["content"]) for message in shown] == [(64, user_text("commands.too_many"))] * 3
 
 
 async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(server: EmulatedServer) -> None:
