@@ -510,7 +510,7 @@ DELETE_SURPLUS_UNREADABLE = sa.delete(unreadable_events).where(
 
 
 class Arrival(NamedTuple):
-    """Messages that came together, when, and the new position of their stream."""
+    """Messages of one call, the time at which they were received, and the new read position of their stream."""
 
     messages: Sequence[InboundMessage]
     now: datetime
