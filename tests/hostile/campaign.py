@@ -126,6 +126,7 @@ class Episode:
         self._feed = FeedAdapter()
         self._before = Snapshot({}, {})
         self._is_asked = False  # whether the last event ended with a question
+        self._asked_urls: list[str] = []  # by the agent, of the web
         self._harness: AgentHarness
         self._scheduler: Scheduler
 
@@ -175,17 +176,16 @@ class Episode:
             ) as harness,
         ):
             harness.agent.outbox.connect(self._feed)
+            self._asked_urls = found.asked
             yield harness
             self.report.pages_read += len(found.pages_asked())
-            if read := [url for url in found.asked if MADE_UP in url]:
-                self.report.beyond["page"] += len(read)
-                self.report.examples["page"] = [f"{url} was requested, and nobody posted it" for url in read]
 
     async def _play(self) -> None:
         """Send one event, wait until everything it causes is done, and compare the store."""
         self._clock.advance(self._chance.choice((3, 20) if self._is_asked else (3, 20, 70, 70, 400)))
         model, adapter = self._events.model, self._harness.adapter
         model.begin()
+        requested = len(self._asked_urls)
         cause = await self._events.send(is_asked=self._is_asked)
         if cause is None:
             return
@@ -193,7 +193,10 @@ class Episode:
         after = await read_snapshot(self._harness.agent.store, self._board.entries)
         sent = [*adapter.sent, *adapter.edited, *self._feed.sent]
         asked = len(self._oracle.questions)
-        beyond, entitled = self._oracle.judge(cause, model.reading, self._before, after, sent, self._clock.now())
+        made_up = [url for url in self._asked_urls[requested:] if MADE_UP in url]
+        beyond, entitled = self._oracle.judge(
+            cause, model.reading, self._before, after, sent, self._clock.now(), made_up
+        )
         self.report.note(cause, model, beyond, entitled, len(self._oracle.questions) - asked)
         self._is_asked = len(self._oracle.questions) > asked
         self._before = after

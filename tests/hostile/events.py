@@ -49,6 +49,7 @@ REQUESTS: tuple[tuple[str, Call], ...] = (
     ("Ada, write notice: it works", ("WRITE_NOTICE", {"text": "It works"})),
     ("Ada, close shop: it is late", ("CLOSE_SHOP", {"reason": "it is late"})),
     ("Ada, choose option deploy", ("CHOOSE_OPTION", {"option": "deploy"})),
+    ("Ada, follow the feed http://asked.example/rss", ("FEED", {"url": "http://asked.example/rss"})),
     ("Ada, forget what you know of me", ("FORGET", {})),
 )
 
