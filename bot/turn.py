@@ -549,18 +549,17 @@ class Turn:
     the AI notice with its first reply; None as long as that was not looked up.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
-    next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
-    shows at most, and `time_zone` is that of this world, in which prompts tell times. `memory_bytes` is how much of a
-    prompt tells what people told before; `reaction_limit` and `thread_limit` are how many of these a room may have in
-    an hour. `degradation` is the step of
-    DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
-    `named_sources` are the sites of which its replies say already that they were read.
-    `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
-    `thread` is the room in which it answers where that is another: a thread that it has opened. `thread_name` is the
-    name of one that it has opened, or begun to.
-    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
-    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began, and
-    `instructions` are those of the room then.
+    next turn begin before the given one has ended. `conversation_length` is how many of the room's last messages a
+    prompt shows at most, and `time_zone` is that of this world, in which prompts tell times. `memory_bytes` is how
+    much of a prompt tells what people told before; `reaction_limit` and `thread_limit` are how many of these a room
+    may have in an hour. `degradation` is the step of DEGRADE in effect: then prompts show `context_share` of the
+    usual conversation and memory, and `reply_model` writes. `named_sources` are the sites of which its replies say
+    already that they were read. `reaction` is the emoji with which it reacts to its message when it is answered, in
+    place of `earlier_reaction`. `thread` is the room in which it answers where that is another: a thread that it
+    has opened. `thread_name` is the name of one that it has opened, or begun to. With a `hold_reason` its replies
+    wait for a person; `held_replies` are those that wait for the commit. One that `was_parked` has waited for the
+    approval of an action. `definition` is the agent's when the turn began, and `instructions` are those of the room
+    then.
     """
 
     agent: Agent
@@ -588,7 +587,7 @@ class Turn:
     result_authors: set[UUID] = field(default_factory=set)
     running_actions: list[str] = field(default_factory=list)
     on_progress: Callable[[str], None] | None = None
-    release_room: Callable[[], None] = lambda: None
+    release_room: Callable[["Turn"], None] = lambda _: None
     trace: TurnTrace = field(default_factory=TurnTrace)
     degradation: Degradation | None = None
     context_share: float = 1.0

@@ -5,11 +5,15 @@ import gc
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from bot import ActionResult, Plugin, action
 from bot.domain.ledger import State
-from bot.testing import AgentHarness, running_agent
+from bot.models import Purpose, TextRequest
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
 from bot.turn import Turn, TurnInput
 
 FLEETING = (Turn, TurnInput, State)
@@ -45,3 +49,47 @@ async def test_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None
         left = Counter(type(instance).__name__ for instance in gc.get_objects() if isinstance(instance, FLEETING))
         assert all(count < COUNT / 3 for count in left.values()), left
         assert len(harness.texts) == COUNT + 1
+
+
+@action("NOTE", "Write something down.")
+async def note(turn: Turn) -> ActionResult:
+    return ActionResult(text="noted")
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage in the block, so that only what has no reference to it any more is freed."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        StreamedText("<response><actions>REPLY</actions><text>Hello", " there</text></response>"),
+        model_answer("Noted.", actions=["REPLY", "NOTE"]),
+        model_answer("Is it?", providers=["FACTS"]),
+        model_answer("", actions=["IGNORE"]),
+    ],
+    ids=["streamed", "action", "providers", "silence"],
+)
+async def test_an_answered_turn_is_freed_without_the_garbage_collector(answer: str | StreamedText) -> None:
+    def script(request: TextRequest) -> str | StreamedText:
+        return answer if request.purpose is Purpose.REPLY else model_answer("Done.")
+
+    plugin = Plugin("notes", "Notes.", actions=[note])
+    adapter = RecordingAdapter(can_edit=True, stream_interval=0.0)
+    async with running_agent(plugin, model=ScriptedModel(script), adapter=adapter) as harness:
+        await harness.send("Hello")
+        await settle(harness)
+        with no_collection():
+            for _ in range(3):
+                await harness.send("Hello again")
+            await harness.agent.outbox.drain(60)
+            await harness.agent.events.wait_idle()
+            left = Counter(type(instance).__name__ for instance in gc.get_objects() if isinstance(instance, FLEETING))
+    assert max(left.values(), default=0) <= 1, left  # the last one may end a moment later

@@ -102,6 +102,7 @@ class Draft(ABC):
         self._is_stopped = True
         if self._task is not None and not self._is_updating:
             self._task.cancel()
+            self._task = None  # it would keep the draft, and that the turn, until garbage is collected
 
     async def wait_stopped(self) -> None:
         """Wait shortly for an update that is running: the final text waits for it."""

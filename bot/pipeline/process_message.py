@@ -474,7 +474,7 @@ class MessagePipeline:
     async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
         await room_turn.enter_async_context(self.turn_queue.acquire(turn, answered_ids))
-        turn.release_room = partial(self.turn_queue.release, turn)
+        turn.release_room = self.turn_queue.release  # not bound to the turn: that would be a reference cycle
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
         if turn.state.results:  # others may have written while the turn waited
             turn.state.invalidate(*self._registry.provider_names(ProviderKind.HISTORY))

@@ -486,7 +486,7 @@ def stream_draft(
     try:
         yield sink
     finally:
-        draft.stop()
+        sink.close()
 
 
 def _commit_to_draft(turn: Turn) -> bool:
@@ -499,9 +499,9 @@ def _commit_to_draft(turn: Turn) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _DraftSink:
-    """Collects the text that a model streams and notifies the draft."""
+    """Collects the text that a model streams and notifies the draft, until it is closed."""
 
-    _draft: Draft
+    _draft: Draft | None
     _pieces: list[str] = field(default_factory=list)
 
     @property
@@ -512,10 +512,17 @@ class _DraftSink:
     async def write(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-            self._draft.notify()
+            if self._draft is not None:
+                self._draft.notify()
 
     async def restart(self) -> None:
         self._pieces.clear()
+
+    def close(self) -> None:
+        """Stop the draft and drop it: it refers to the turn, whose trace keeps the request with this sink."""
+        if self._draft is not None:
+            self._draft.stop()
+            self._draft = None
 
 
 def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:

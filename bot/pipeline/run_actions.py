@@ -288,7 +288,7 @@ class ActionProgress:
         From the first message on, the next turn of the room does not wait for this one.
         """
         await asyncio.sleep(ACKNOWLEDGE_SECONDS)
-        self._turn.release_room()
+        self._turn.release_room(self._turn)
         while True:
             self._changed.clear()
             with suppress(StoreUnavailable):  # the result is told all the same
