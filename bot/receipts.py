@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
 from time import monotonic
@@ -237,7 +238,6 @@ def list_checks(receipt: Receipt, agent_name: str, gate_rule: str = "") -> list[
 
 TRACE_KEY = "trace"  # of the step in which it is stored
 REPLAY_KEY = "replay"  # in that step: the replay record, compressed
-JSON = TypeAdapter[Any](Any)  # of values as they are: a type of its own for records would take 70 ms to build
 MEMORIES_KEY = "memories"  # in the data of a provider: pairs of a memory's id and its score or None
 ALL_PROVIDERS = "Providers"  # the step of all providers that are composed together
 SEPARATOR = "\n\n"  # between the texts of providers
@@ -455,13 +455,20 @@ class ReplayRecord:
     verdicts: tuple[RecordedVerdict, ...] = ()
 
     def encode(self) -> str:
-        """Return the record as compressed JSON in ASCII."""
-        return b64encode(zlib.compress(JSON.dump_json(self, fallback=str), level=zlib.Z_BEST_SPEED)).decode()
+        """Return the record as compressed JSON in ASCII, without what has its default."""
+        body = _record_type().dump_json(self, exclude_defaults=True, fallback=str, warnings=False)
+        return b64encode(zlib.compress(body, level=zlib.Z_BEST_SPEED)).decode()
 
     @classmethod
     def decode(cls, encoded: str) -> "ReplayRecord":
         """Return a record that was encoded. Raises ValueError for one that another version wrote."""
-        return TypeAdapter(cls).validate_json(zlib.decompress(b64decode(encoded)))
+        return _record_type().validate_json(zlib.decompress(b64decode(encoded)))
+
+
+@cache
+def _record_type() -> TypeAdapter[ReplayRecord]:
+    """Return the schema of records; it is built in 10 ms when the first one is stored or read."""
+    return TypeAdapter(ReplayRecord)
 
 
 def digest_prompt(system: str, prompt: str) -> str:

@@ -410,7 +410,8 @@ class Connection:
 
         `options` are those of the SDK, which raises its own errors; the pieces raise as `read_chunks` does.
         """
-        options |= {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
+        sent = {"idempotency_key": "none", **options.get("options", {})}  # not sent, but a random one takes time
+        options |= {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object], "options": sent}
         request = self.sdk.get(path, **options) if body is None else self.sdk.post(path, body=body, **options)
         async with await request as stream:
             yield self.read_chunks(stream.response.aiter_bytes())
