@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.client import Fetcher, _AddressGuard
+from bot.fetch.client import Fetcher, _AddressGuard, build_tls_context
 from bot.fetch.response import FetchedBody, sniff_media_type
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -779,3 +779,7 @@ async def test_a_fetched_text_is_decoded_with_its_charset(fetcher: Fetcher) -> N
     async with site(handler) as here:
         fetched = await fetcher.get(here.url())
     assert (fetched.charset, fetched.content_type, fetched.text()) == ("latin-1", "text/plain", "wörld")
+
+
+def test_all_connections_share_the_loaded_certificates_of_the_system() -> None:
+    assert build_tls_context() is build_tls_context()

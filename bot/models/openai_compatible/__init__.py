@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import re
-import ssl
 import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from yarl import URL
 
 from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong, ToolsRefused
-from bot.fetch.client import Proxies, find_cause
+from bot.fetch.client import Proxies, build_tls_context, find_cause
 from bot.http import host_label
 from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, ResponseMemory, note_call
 from bot.models.listing import ModelListing
@@ -308,7 +307,7 @@ class Connection:
             http_client=openai.DefaultAioHttpClient(
                 proxy=str(proxy) if proxy else None,
                 trust_env=False,  # the proxy and the certificates are those of the bot's other connections
-                verify=ssl.create_default_context(),
+                verify=build_tls_context(),
                 event_hooks={"request": [self._check_request], "response": [_check_response]},
             ),
         )

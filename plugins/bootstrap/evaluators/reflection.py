@@ -296,7 +296,7 @@ async def reflection(turn: Turn) -> None:
         output = parse_output(answer)
         selection = await select_facts(turn, output, reflection_input, known_facts, entities)
         async with reflections.storing:
-            if await _is_still_stored(turn, reflection_input):
+            if output.relationships and await _is_still_stored(turn, reflection_input):
                 await save_relationships(turn, output.relationships, reflection_input, entities)
             await _store_selection(turn, selection.new, selection.forgotten, reflection_input)
         reflections.message_counter.mark_evaluated(turn.room.id, reflection_input.user_messages)
