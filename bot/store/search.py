@@ -151,7 +151,7 @@ K1, B = 1.2, 0.75  # of BM25, as in Robertson and Zaragoza: The Probabilistic Re
 # A line between two that match is about the same thing; one beside a single match is so about half of the time, and is
 # one of two. So each side lends a quarter: a neighbour never comes before the line that matches itself.
 NEIGHBOURS_SHARE = 0.25
-MAX_NEIGHBOURS_GAP = timedelta(hours=1)  # lines further apart belong to two conversations
+MAX_NEIGHBOURS_GAP = 3600.0  # seconds; lines further apart belong to two conversations
 NAMED_TIME = 3.0  # a day or month that the question names counts like a word that one line of twenty has: log(20)
 LATER = timedelta(days=7)  # people tell of a day for about a week
 OWN_LINES = 0.5  # of the asked agent's lines: they repeat the words of questions; unless it is asked for them ("you")
@@ -161,7 +161,7 @@ MAX_MATCHES = 200  # the lines that match best, of which the scores are computed
 MAX_NEAREST = 200  # the lines nearest in meaning; any other line counts as near as the last of them
 MAX_COMPARED = 16_000  # vectors of a room, world or everywhere, the newest: more takes over 15 ms on SQLite
 MAX_WITH_NEIGHBOURS = 40
-MAX_COUNTED = 10_000  # lines of a room: how many more there are hardly changes how much a rare word counts
+MAX_COUNTED = MAX_POSTINGS  # lines of a room: how many more there are hardly changes how much a rare word counts
 
 SEPARATOR = "·"  # no word has it
 YEAR = re.compile(r"\b(20\d\d)\b")
@@ -356,11 +356,14 @@ def is_in_period(time: datetime, period: tuple[datetime, datetime]) -> bool:
 
 
 class Candidate(NamedTuple):
-    """A line that may be found: its stemmed words, the term of its author ("" if it has no words), and its time."""
+    """A line that may be found: its stemmed words, the term of its author ("" if it has no words), and its time.
+
+    The time is in seconds since 1970: making a `datetime` of each takes longer than comparing them.
+    """
 
     words: Sequence[str]
     author: str
-    created_at: datetime
+    created_at: float
 
 
 def idf(count: int, total: int) -> float:
@@ -416,7 +419,7 @@ def _match(question: Question, line: Candidate, weights: Mapping[str, float], le
         elif matched := terms & asked_for:
             count = max(map(line.words.count, matched))  # not their sum: a text may be stored with two stems of a word
             found[label] = weights[label] * count * (K1 + 1) / (count + norm)
-    if question.period is not None and is_in_period(line.created_at, question.period):
+    if question.period is not None and is_in_period(datetime.fromtimestamp(line.created_at, UTC), question.period):
         found["time"] = NAMED_TIME
     return found
 
@@ -454,7 +457,7 @@ def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[Search
         matched = [label for label, wanted in question.topics.items() if not wanted.isdisjoint((*words, author))]
         if matched:
             counts.update(matched)
-            candidates[number] = Candidate(words, author, memory.created_at)
+            candidates[number] = Candidate(words, author, memory.created_at.timestamp())
     weights = {label: idf(counts[label], len(memories)) for label in question.topics}
     ranked = rank_candidates(question, candidates, weights, {}, {}, query.asked)
     return [SearchResult(memories[number], score, parts) for number, score, parts in ranked]

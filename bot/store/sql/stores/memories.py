@@ -240,23 +240,24 @@ class SqlMemories(SqlStorePart):
         """Search for words while a server compares vectors, which takes it longer than all else."""
         if query.vector is None:
             return await self._database.search(
-                lambda db: self._rank(db, query, search.match_words(place, query, db), search.NearMatches(), limit)
+                lambda db: self._rank(db, place, query, search.match_words(place, query, db), {}, limit)
             )
         near, matches = await asyncio.gather(
             self._database.search(partial(search.find_near, place, query)),
             self._database.search(partial(search.match_words, place, query)),
         )
-        return await self._database.search(lambda db: self._rank(db, query, matches, near, limit))
+        return await self._database.search(lambda db: self._rank(db, place, query, matches, near, limit))
 
     def _rank(
         self,
         connection: Connection,
+        place: search.Place,
         query: SearchQuery,
         matches: search.WordMatches,
-        near: search.NearMatches,
+        near: Mapping[int, float],
         limit: int,
     ) -> list[SearchResult]:
-        ranked = search.rank_found(query, matches, near)[:limit]
+        ranked = search.rank_found(connection, place, query, matches, near)[:limit]
         found = _memories_at(connection, [position for position, *_ in ranked])
         return [SearchResult(found[position], score, parts) for position, score, parts in ranked if position in found]
 

@@ -269,9 +269,9 @@ IN_PLACE = (
     memories.c.kind == sa.bindparam("kind_"),
     AUDIENCE.in_(sa.bindparam("audiences")),
 )
-CANDIDATE_ROWS = sa.select(memories.c.position, memories.c.terms, memories.c.created_at).where(
-    *IN_PLACE, memories.c.id.not_in(sa.bindparam("excluded"))
-)
+CANDIDATE_ROWS = sa.select(
+    memories.c.position, memories.c.terms, sa.type_coerce(memories.c.created_at, sa.BigInteger())
+).where(*IN_PLACE, memories.c.id.not_in(sa.bindparam("excluded")))
 MEMORY_ID = sa.select(memories.c.id).where(*IN_PLACE).limit(1)
 COUNT_LINES = sa.select(sa.func.count()).select_from(
     sa.select(memories.c.position)
@@ -325,14 +325,6 @@ class WordMatches:
     found: Found
 
 
-@dataclass(frozen=True, slots=True)
-class NearMatches:
-    """The similarities of the lines nearest in meaning to a question, by position, nearest first, and the lines."""
-
-    similarities: Mapping[int, float] = field(default_factory=dict)
-    found: Found = field(default_factory=Found)
-
-
 def place_of(agent: int, scope: RecallScope, kind: MemoryKind) -> Place:
     """Return what a search covers: of a conversation, which belongs to its room, not what is shared everywhere."""
     audiences = audiences_of(scope)
@@ -359,33 +351,34 @@ def match_words(place: Place, query: SearchQuery, connection: Connection) -> Wor
     return matches
 
 
-def find_near(place: Place, query: SearchQuery, connection: Connection) -> NearMatches:
-    """Return the lines nearest in meaning to a question."""
+def find_near(place: Place, query: SearchQuery, connection: Connection) -> dict[int, float]:
+    """Return the similarities of the lines nearest in meaning to a question, by position, nearest first."""
     vector = VectorQuery(tuple(query.vector or ()), query.model, place.kind)
-    near = NearMatches(find_nearest(connection, place.agent, vector, place.audiences, MAX_NEAREST))
-    _read_lines(connection, place, query, list(near.similarities), near.found)
-    return near
+    return find_nearest(connection, place.agent, vector, place.audiences, MAX_NEAREST)
 
 
 def rank_found(
-    query: SearchQuery, matches: WordMatches, near: NearMatches
+    connection: Connection, place: Place, query: SearchQuery, matches: WordMatches, near: Mapping[int, float]
 ) -> list[tuple[int, float, dict[str, float]]]:
     """Return the positions of what was found by words and by meaning, with scores and their parts, best first."""
-    lines, neighbours = matches.found.lines | near.found.lines, matches.found.neighbours
-    for position, others in near.found.neighbours.items():
-        neighbours[position] |= others
-    return rank_candidates(matches.question, lines, matches.weights, near.similarities, neighbours, query.asked)
+    found = matches.found
+    if near:
+        _read_lines(connection, place, query, list(near), found)
+    return rank_candidates(matches.question, found.lines, matches.weights, near, found.neighbours, query.asked)
 
 
 def _read_lines(
     connection: Connection, place: Place, query: SearchQuery, positions: Sequence[int], found: Found
 ) -> None:
-    """Add the lines at some positions, best first, and those beside the best of them."""
+    """Add the lines at some positions, best first, and those beside the best of them, if they are not there yet."""
     wanted = {*positions}
     if query.with_neighbours and place.kind == MemoryKind.MESSAGE:
         wanted |= _add_neighbours(connection, positions[:MAX_WITH_NEIGHBOURS], found.neighbours)
-    rows = rows_of(connection, CANDIDATE_ROWS, wanted, excluded=list(query.excluded), **place.values)
-    found.lines.update({position: Candidate(*split_stored(terms), created_at) for position, terms, created_at in rows})
+    wanted -= found.lines.keys()
+    for position, terms, microseconds in rows_of(
+        connection, CANDIDATE_ROWS, wanted, excluded=list(query.excluded), **place.values
+    ):
+        found.lines[position] = Candidate(*split_stored(terms), microseconds / 1_000_000)
 
 
 @lru_cache(maxsize=2 * MAX_TOPICS)
