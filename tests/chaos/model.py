@@ -33,6 +33,7 @@ AUTHOR = re.compile(r"^\d+\. \[[^]\n]*\] (m\d+) ", re.MULTILINE)
 NAMES_PER_LINE = 25
 NAME = re.compile(r"m\d+")
 PARTS, PART = 5, 80
+STORY = "the story of"
 PIECES, SEEN_TIMEOUT = 3, 1.0
 
 
@@ -82,12 +83,12 @@ class ModelServer:
         return web.json_response({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})
 
     async def _write(self, request: web.Request, text: str) -> web.StreamResponse:
-        """Write an answer piece by piece."""
+        """Write an answer: a story piece by piece, any other at once."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         begin = text.index("<text>") + len("<text>") if "<text>" in text else 0
         step = max(1, (len(text) - begin) // PIECES)
-        ends = [begin + step * number for number in range(1, PIECES)]
+        ends = [begin + step * number for number in range(1, PIECES)] if STORY in text else []
         for start, end in pairwise([0, *ends, len(text)]):
             looks = self._looks
             await response.write(_event({"content": text[start:end]}))
@@ -153,7 +154,7 @@ def _reply(names: str, text: str) -> str:
     if wanted:
         return model_answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
     if "story" in text:
-        return model_answer(f"the story of {names}: " + "and then " * 6 + "the end")
+        return model_answer(f"{STORY} {names}: " + "and then " * 6 + "the end")
     if "parts" in text:
         pieces = [f"part {number} of {names}" for number in range(1, PARTS + 1)]
         return model_answer("".join(piece.ljust(PART, ".") for piece in pieces))
