@@ -39,6 +39,7 @@ FENCE_END = f"\n{FENCE}"
 MAX_FENCE_LANGUAGE = 24  # language of a fence; anything longer is text
 SPOILER = "||"
 _FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{MAX_FENCE_LANGUAGE}}}(?=\n))?")
+_FENCE_CLOSING = re.compile(rf"\s*{FENCE}[ \t]*(?:\n|\Z)")
 _FENCE_LINE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`\n]*)")
 _CODE_OR_SPOILER = re.compile(rf"{FENCE}.*?(?:{FENCE}|\Z)|`[^`\n]+`|(\|\|.+?\|\|)", re.DOTALL)
 _UNBREAKABLE = re.compile(  # must not be split: spoiler marks, fences, masked links, URLs, mentions, emoji
@@ -262,9 +263,15 @@ def _split_pieces(text: str, limit: int) -> Iterator[str]:
             end = resumed_at = last
         spoiler = SPOILER if first < end < last else ""
         piece = reopened + text[start:end]
-        fence = _open_fence(piece)
+        fence = reopening = _open_fence(piece)
+        block = piece.rfind(FENCE)
+        if fence and block > len(reopened) and piece[block:].rstrip() == fence.rstrip():  # it begins in the next piece
+            end = resumed_at = start + block - len(reopened)
+            piece, fence, reopening = piece[:block], "", ""
+        elif fence and (closing := _FENCE_CLOSING.match(text, resumed_at)):  # nothing of it is left for the next piece
+            resumed_at, reopening = closing.end(), ""
         yield piece + (FENCE_END if fence else "") + spoiler
-        start, reopened = resumed_at, spoiler + fence
+        start, reopened = resumed_at, spoiler + reopening
     yield reopened + text[start:]
 
 

@@ -101,6 +101,18 @@ def test_a_code_block_continues_in_the_next_piece_in_the_same_language() -> None
     assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=8), st.integers(1, 30), st.sampled_from(["", "py"]))
+def test_no_piece_shows_an_empty_code_block(lengths: list[int], lines: int, language: str) -> None:
+    words = [" ".join(["word"] * length) for length in lengths]
+    code = f"\n```{language}\n" + "\n".join(f"line_{number}()" for number in range(lines)) + "\n```\n"
+    pieces = split_text(code.join(words), 200)
+    for piece in pieces:
+        _, *blocks = piece.split("```")
+        assert all(block.removeprefix(f"{language}\n").strip() for block in blocks[::2])
+    assert "\n".join(pieces).count("line_0()") == len(lengths) - 1
+
+
 SPOILERS = re.compile(r"\|\|(.+?)\|\|", re.DOTALL)
 
 
