@@ -106,13 +106,14 @@ class Draft(ABC):
 
     async def wait_stopped(self) -> None:
         """Wait shortly for an update that is running: the final text waits for it."""
+        task = self._task
         self.stop()
-        if self._task is None:
+        if task is None:
             return
-        await asyncio.wait({self._task}, timeout=UPDATE_GRACE_SECONDS)
-        if not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=CANCEL_GRACE_SECONDS)
+        await asyncio.wait({task}, timeout=UPDATE_GRACE_SECONDS)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
 
     @abstractmethod
     async def _update(self, content: Content) -> float:
