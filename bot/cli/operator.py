@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypeVar
 
 import bot.store
 from bot import characters
@@ -148,6 +148,7 @@ def _cost_of(agent: Agent, result: TextResult) -> float | None:
     return prices.cost_of(call)
 
 
+T = TypeVar("T")
 FOLDER = "character-versions"
 MAX_VERSIONS = 20
 TIME_FORMAT = "%Y%m%dT%H%M%S%f"
@@ -262,10 +263,9 @@ class CheckResult:
 
     @property
     def error_text(self) -> str:
-        """What is wrong, with the path of the file; empty if the file can be used."""
-        if self.error is None:
-            return ""
-        return f"{self.path}: {self.error}" if isinstance(self.error, PluginError) else str(self.error)
+        """What is wrong, a line for each cause, with the path of the file; empty if the file can be used."""
+        lines = str(self.error).splitlines() if self.error is not None else ()
+        return "\n".join(line if line.startswith(str(self.path)) else f"{self.path}: {line}" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -311,15 +311,25 @@ def check_text(path: Path, text: str) -> CheckResult:
 
 def _check_loaded(path: Path, loaded: characters.LoadedCharacter, *, imports_trusted: bool = False) -> CheckResult:
     own_settings = load_settings(loaded.character.settings, loaded.secrets, environment={}, env_file=Path(os.devnull))
-    try:
-        for group in CORE_GROUPS:
-            own_settings.load(group.model)
-        check_room_rules(loaded)
-        code = tuple(read_local_plugins(path, loaded))
-        trusted = trusted_plugins()
-        trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
-        found = _find_plugins(path, loaded, imports_local=imports_trusted and code == trusted_code)
-    except ConfigError as error:
+    errors: list[ConfigError] = []
+
+    def attempt(check: Callable[[], T]) -> T | None:
+        try:
+            return check()
+        except ConfigError as error:
+            errors.append(error)
+            return None
+
+    for group in CORE_GROUPS:
+        attempt(partial(own_settings.load, group.model))
+    attempt(partial(check_room_rules, loaded))
+    code = attempt(lambda: tuple(read_local_plugins(path, loaded))) or ()
+    trusted = trusted_plugins()
+    trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
+    imports_local = imports_trusted and code == trusted_code
+    found = attempt(partial(_find_plugins, path, loaded, imports_local=imports_local))
+    if found is None or errors:
+        [error] = errors if len(errors) == 1 else [ConfigError("\n".join(map(str, errors)))]
         return CheckResult(path, loaded, error=error)
     sections = measure_sections(loaded.character, found.plugins)
     loaded = add_reference_notes(path, loaded, found.plugins)

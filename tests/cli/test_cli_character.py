@@ -87,6 +87,18 @@ def test_a_setting_with_which_the_bot_would_not_start_is_an_error_of_the_file(wo
     assert "RESPONSIVENESS (in the character's settings): must be one of called" in capsys.readouterr().err
 
 
+def test_a_check_reports_every_error_with_the_file_and_what_else_is_unusual_in_it(workdir: Path, capsys: Out) -> None:
+    wrong = {"RESPONSIVENESS": "sometimes", "CONVERSATION_LENGTH": "-4"}
+    path = write(workdir, "ada.json", json.dumps({"name": "Ada", "stile": {}, "settings": wrong}))
+    assert entry(["character", "check", path]) == 78
+    out, err = capsys.readouterr()
+    lines = err.removeprefix("bot: ").splitlines()
+    assert all(line.startswith("ada.json: ") for line in lines)
+    for name in ("RESPONSIVENESS", "CONVERSATION_LENGTH"):
+        assert any(name in line for line in lines)
+    assert "stile: is not a field; did you mean 'style'?" in out
+
+
 def test_a_check_names_each_setting_that_only_the_operator_makes(workdir: Path, capsys: Out) -> None:
     text = """{"name": "Ada",
  "settings": {"SERVER_HOST": "0.0.0.0", "X_POST_ENABLE": true,

@@ -146,6 +146,8 @@ def _print_result(result: CheckResult) -> None:
             print_line(f"  prompt   {line}")
     else:
         print_notice(f"bot: {result.error_text}", allowed="\n")
+        for line in result.loaded.report.format_lines() if result.loaded is not None else ():
+            print_line(f"  {line}")
 
 
 def _trust(path: Path, trusted: TrustedPlugins) -> None:
