@@ -265,7 +265,8 @@ class CheckResult:
     def error_text(self) -> str:
         """What is wrong, a line for each cause, with the path of the file; empty if the file can be used."""
         lines = str(self.error).splitlines() if self.error is not None else ()
-        return "\n".join(line if line.startswith(str(self.path)) else f"{self.path}: {line}" for line in lines)
+        known = (str(self.path), " ")  # an indented line continues the one before it
+        return "\n".join(line if line.startswith(known) else f"{self.path}: {line}" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON."""
