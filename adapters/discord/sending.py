@@ -259,8 +259,8 @@ def _split_pieces(text: str, limit: int) -> Iterator[str]:
         first, last = next((span for span in spoilers if span[0] < end < span[1]), (0, 0))
         if last and text[first:end].strip() == SPOILER and first > start:  # nothing of it would be in this piece
             end = resumed_at = first
-        elif last and text[resumed_at:last].strip() == SPOILER:  # nor in the next
-            end = resumed_at = last
+        elif last and text[resumed_at:last].strip() == SPOILER:  # nor in the next: the mark ends this one
+            resumed_at = last
         spoiler = SPOILER if first < end < last else ""
         piece = reopened + text[start:end]
         fence = reopening = _open_fence(piece)
@@ -271,7 +271,7 @@ def _split_pieces(text: str, limit: int) -> Iterator[str]:
         elif fence and (closing := _FENCE_CLOSING.match(text, resumed_at)):  # nothing of it is left for the next piece
             resumed_at, reopening = closing.end(), ""
         yield piece + (FENCE_END if fence else "") + spoiler
-        start, reopened = resumed_at, spoiler + reopening
+        start, reopened = resumed_at, (spoiler if resumed_at < last else "") + reopening
     yield reopened + text[start:]
 
 

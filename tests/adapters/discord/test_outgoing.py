@@ -128,6 +128,12 @@ def test_a_long_spoiler_is_hidden_in_every_piece(inner: str, before: int, times:
     assert re.sub(r"\s", "", shown) == "w" * before + "seen"
 
 
+@pytest.mark.parametrize("length", range(175, 195))
+def test_a_piece_at_the_end_of_a_spoiler_is_not_too_long(length: int) -> None:
+    text = f" ||```x\n{'c' * length}\n\n\n\n|| seen {'d' * 100}"
+    assert all(len(piece) <= 200 for piece in split_text(text, 200))
+
+
 def test_marks_in_code_hide_nothing() -> None:
     code = "```sh\n" + "make || exit\n" * 20 + "```"
     assert all(piece.startswith("```sh\n") and piece.endswith("\n```") for piece in split_text(code, 100))
