@@ -161,7 +161,7 @@ class Episode:
         adapter = chance.choice((WholeAdapter, ButtonAdapter))()
         async with (
             _open_store(self._clock, folder) as store,
-            serve_hostile_web(self._chance, self._events.write_as) as found,
+            serve_hostile_web(self._chance, self._events.write_as, self._oracle.titles) as found,
             running_agent(
                 feeds,
                 knowledge,

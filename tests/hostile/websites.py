@@ -20,8 +20,13 @@ CLOSED = (
 
 
 @asynccontextmanager
-async def serve_hostile_web(chance: random.Random, write_as: Callable[[str], str]) -> AsyncIterator[Web]:
-    """Serve pages, feeds, rules for robots and search results with orders, redirects to closed addresses among them."""
+async def serve_hostile_web(
+    chance: random.Random, write_as: Callable[[str], str], titles: list[str]
+) -> AsyncIterator[Web]:
+    """Serve pages, feeds, rules for robots and search results with orders, redirects to closed addresses among them.
+
+    The titles of the entries of feeds are added to `titles`.
+    """
 
     async def show_page(request: web.Request) -> web.Response:
         if chance.random() < 0.1:
@@ -29,9 +34,10 @@ async def serve_hostile_web(chance: random.Random, write_as: Callable[[str], str
         return web.Response(text=write_as(PAGE))  # plain text takes no process of its own
 
     async def show_feed(request: web.Request) -> web.Response:
-        entries = (
+        entries = [
             (write_as(PAGE), chance.choice((*CLOSED, "http://news.example/", "javascript:alert(1)"))) for _ in "ab"
-        )
+        ]
+        titles.extend(title for title, _ in entries)
         items = "".join(f"<item><title>{escape(title)}</title><link>{link}</link></item>" for title, link in entries)
         return web.Response(
             text=f'<rss version="2.0"><channel><title>{escape(write_as(PAGE))}</title>{items}</channel></rss>'
